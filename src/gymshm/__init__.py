@@ -1,0 +1,49 @@
+"""Shared memory for Gymnasium: every array of a space tree in one named segment, and a vector environment on top of it.
+
+::
+
+    import gymshm
+
+    memory = gymshm.create_shared_memory(space, n=8)        # what gymnasium's function of that name does
+    gymshm.write_to_shared_memory(space, 3, value, memory)  # in any process: memory travels as a name
+    batch = gymshm.read_from_shared_memory(space, memory, n=8)
+    gymshm.segment_of(memory).name                          # ... by which any process can gymshm.attach(name)
+"""
+
+from ._version import __version__
+from .attachment import Attachment, attach
+from .dispatch import create_shared_memory, iterate, read_from_shared_memory, write_to_shared_memory
+from .errors import (
+    CustomSpaceError,
+    FallbackWarning,
+    SegmentError,
+    SegmentExistsError,
+    SegmentFormatError,
+    SegmentNotFoundError,
+    WorkerDiedError,
+)
+from .row_writer import row_writer
+from .segment import Segment
+from .spaces import describe
+from .views import segment_of
+
+__all__ = [
+    "Attachment",
+    "CustomSpaceError",
+    "FallbackWarning",
+    "Segment",
+    "SegmentError",
+    "SegmentExistsError",
+    "SegmentFormatError",
+    "SegmentNotFoundError",
+    "WorkerDiedError",
+    "__version__",
+    "attach",
+    "create_shared_memory",
+    "describe",
+    "iterate",
+    "read_from_shared_memory",
+    "row_writer",
+    "segment_of",
+    "write_to_shared_memory",
+]

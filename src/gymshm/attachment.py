@@ -1,0 +1,130 @@
+"""``attach(name)``: a segment, its space and its arrays, for a process that has nothing but the name."""
+
+from __future__ import annotations
+
+import functools
+from types import TracebackType
+from typing import Any
+
+from gymnasium import spaces as gs
+
+from .dispatch import read_from_shared_memory, write_to_shared_memory
+from .errors import SegmentFormatError
+from .segment import Segment
+from .segment import attach as attach_segment
+from .spaces import rebuild
+from .views import assemble, views
+
+__all__ = ["Attachment", "attach"]
+
+#: Bytes that one value may have beyond what its segment has: bounds of a space are arrays that a header can ask for.
+_SPARE = 1 << 24
+
+
+class Attachment:
+    """An open segment: what :func:`attach` returns. Also a context manager, which closes it.
+
+    Attributes:
+        segment: The segment; it has ``name``, ``nbytes``, ``n``, ``close()`` and ``unlink()``.
+        memory: Its tree of leaf handles, for ``read_from_shared_memory`` and ``write_to_shared_memory``.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        """For :func:`attach`."""
+        self.segment = segment
+        self.memory = assemble(segment)
+
+    @property
+    def name(self) -> str:
+        """The segment's name."""
+        return self.segment.name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole segment, header included."""
+        return self.segment.nbytes
+
+    @property
+    def n(self) -> int:
+        """Number of environments."""
+        return self.segment.n
+
+    @functools.cached_property
+    def space(self) -> gs.Space[Any]:
+        """The space of one environment's value, as the header tells it: equal to the creator's, with a random state of its own.
+
+        Custom spaces appear as the built-in space that stands for them, a part that lives elsewhere as ``Tuple(())``.
+
+        Raises:
+            SegmentFormatError: The header describes no space.
+        """
+        try:
+            return rebuild(self.segment.header.layout.fields[0].description, self.nbytes + _SPARE)
+        except (AssertionError, KeyError, TypeError, ValueError, OverflowError, IndexError) as error:
+            raise SegmentFormatError(self.name, f"Segment {self.name!r} describes no space ({error}).") from error
+
+    @property
+    def arrays(self) -> Any:
+        """The arrays themselves, shape ``(n, *shape)``, nested as the space is; text and choices as codes.
+
+        They are views: they keep the mapping alive, and what the environments write appears in them. They refuse writes
+        where the attachment is read-only.
+        """
+        return views(self.memory)
+
+    def read(self) -> Any:
+        """The batch as ``read_from_shared_memory`` gives it: arrays are views, text and choices are decoded.
+
+        Raises:
+            ValueError: The attachment is closed.
+        """
+        return read_from_shared_memory(self.space, self.memory, self.n)
+
+    def write(self, index: int, value: Any) -> None:
+        """Writes one environment's value, as ``write_to_shared_memory`` does and with its errors.
+
+        Raises:
+            ValueError: The attachment is read-only, or closed; the value does not fit.
+            IndexError, KeyError, TypeError: See ``write_to_shared_memory``.
+        """
+        if not self.segment.writeable:
+            raise ValueError(f"Segment {self.name!r} is attached read-only. Attach without `read_only=True` to write.")
+        write_to_shared_memory(self.space, index, value, self.memory)
+
+    def close(self) -> None:
+        """Ends this use of the segment; arrays that were handed out stay readable. Twice is fine."""
+        self.segment.close()
+
+    def __enter__(self) -> Attachment:
+        """Itself."""
+        return self
+
+    def __exit__(self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Closes it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Name, size, n."""
+        return f"<gymshm.Attachment to {self.segment!r}>"
+
+
+def attach(name: str, read_only: bool = False) -> Attachment:
+    """Attaches to the segment ``name``, from any process of the same user; nothing of its contents is run or trusted.
+
+    Attaching never changes who owns the segment: it lives on when the attacher ends, and its memory stays valid here
+    when its creator ends.
+
+    Args:
+        name: ``segment_of(memory).name``, or ``ShmVectorEnv.segment_name``.
+        read_only: True gives arrays that refuse writes; the mapping itself is read-only.
+
+    Raises:
+        SegmentNotFoundError: There is no segment of that name.
+        SegmentFormatError: It is not ours, of another version, truncated, or its header is broken.
+        ValueError: ``name`` can't be a name.
+        PermissionError: It is another user's.
+    """
+    segment = attach_segment(name, writeable=not read_only)
+    if not segment.header.layout.fields:
+        raise SegmentFormatError(name, f"Segment {name!r} has no field.")
+    return Attachment(segment)

@@ -1,0 +1,42 @@
+"""The argument order of gym 0.18 to 0.21: a thin face over ``dispatch``, for callers of that age.
+
+``Dict`` comes back as ``OrderedDict``, as it did. Import from here what used to come from ``gym.vector.utils``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import OrderedDict
+from typing import Any
+
+from gymnasium import spaces as gs
+
+from . import dispatch
+from .dispatch import iterate
+from .errors import CustomSpaceError
+from .views import Memory
+
+__all__ = ["CustomSpaceError", "create_shared_memory", "iterate", "read_from_shared_memory", "write_to_shared_memory"]
+
+
+def create_shared_memory(space: gs.Space[Any], n: int = 1, ctx: Any = multiprocessing) -> Memory:
+    """As :func:`gymshm.create_shared_memory`, with its errors; a ``Dict`` becomes an ``OrderedDict``."""
+    return _ordered(dispatch.create_shared_memory(space, n, ctx))
+
+
+def read_from_shared_memory(shared_memory: Memory, space: gs.Space[Any], n: int = 1) -> Any:
+    """As :func:`gymshm.read_from_shared_memory`, with its errors; memory first, and ``OrderedDict`` for ``Dict``."""
+    return _ordered(dispatch.read_from_shared_memory(space, shared_memory, n))
+
+
+def write_to_shared_memory(index: int, value: Any, shared_memory: Memory, space: gs.Space[Any]) -> None:
+    """As :func:`gymshm.write_to_shared_memory`, with its errors; index and value first, space last."""
+    dispatch.write_to_shared_memory(space, index, value, shared_memory)
+
+
+def _ordered(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return OrderedDict((key, _ordered(child)) for key, child in tree.items())
+    if isinstance(tree, tuple):
+        return tuple(_ordered(child) for child in tree)
+    return tree

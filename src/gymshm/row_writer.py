@@ -1,0 +1,180 @@
+"""Row writers: ``write_to_shared_memory`` bound once to (space, memory, index), for loops that write one row for ever.
+
+The writer is generated as source text, as ``dataclasses`` and ``attrs`` do: for small values a loop over leaves costs
+several times what the stores cost. What is generated is one flat function. For ``Dict(image=Box, speed=Discrete)``::
+
+    def write(value):
+        try:
+            v1 = value[k1]
+            v2 = value[k2]
+            fits = (
+                (type(v1) is ndarray and v1.dtype is d1 and v1.shape == s1)
+                and (type(v2) is t2 or type(v2) is int and low2 <= v2 <= high2 or ...)
+            )
+        except Exception:
+            fits = False
+        if not fits:
+            return slow(value)
+        a1[...] = v1
+        a2[0] = v2
+
+Rules of this file:
+
+1. The generated code takes only what surely fits. Everything else, errors included, goes to ``slow``, which is
+   ``write_to_shared_memory`` itself: so there is one place that decides, and one that words errors.
+2. Check everything, then store: as there.
+3. No value and no key ever becomes source text; they are names in the function's globals.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces as gs
+
+from .dispatch import Pending, checked_index, collect, is_built_in, write_to_shared_memory
+from .views import ArrayLeaf, Memory, TextLeaf
+
+__all__ = ["row_writer"]
+
+#: dtypes whose items a memoryview stores, with every check of range and type, at half of numpy's price.
+_NATIVE_FORMATS = frozenset("bBhHiIlLqQfd")
+
+
+def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Callable[[Any], None]:
+    """A function of one value that does what ``write_to_shared_memory(space, index, value, shared_memory)`` does, faster.
+
+    Handlers that are registered later are not seen by it.
+
+    Args:
+        space: The space of one environment's value.
+        shared_memory: What ``create_shared_memory`` returned for it.
+        index: The environment, in ``[0, n)``.
+
+    Returns:
+        ``write(value)``. It raises what ``write_to_shared_memory`` raises, and keeps the mapping alive.
+
+    Raises:
+        IndexError: ``index`` is out of range.
+        TypeError: ``shared_memory`` was not made for ``space``.
+    """
+    index = checked_index(index, shared_memory)
+
+    def slow(value: Any) -> None:
+        write_to_shared_memory(space, index, value, shared_memory)
+
+    source = _Source(index)
+    try:
+        source.visit(space, shared_memory, "value")
+    except _NotGenerated:
+        return slow
+    source.names.update(ndarray=np.ndarray, slow=slow)
+    exec(_compiled(source.text()), source.names)
+    write: Callable[[Any], None] = source.names["write"]
+    return write
+
+
+class _NotGenerated(Exception):
+    """A part of the tree is written by somebody's handler, or its memory is not ours: leave it all to ``slow``."""
+
+
+class _Source:
+    """The generated function in the making: its lines, and the names that it refers to."""
+
+    def __init__(self, index: int) -> None:
+        self.names: dict[str, Any] = {}
+        self._index = index
+        self._loads: list[str] = []
+        self._conditions: list[str] = []
+        self._stores: list[str] = []
+        self._numbers = itertools.count(1)
+
+    def text(self) -> str:
+        """The source."""
+        return "\n".join(
+            [
+                "def write(value):",
+                "    try:",
+                *(f"        {line}" for line in self._loads),
+                f"        fits = {' and '.join(self._conditions) or 'True'}",
+                "    except Exception:",
+                "        fits = False",
+                "    if not fits:",
+                "        return slow(value)",
+                *(f"    {line}" for line in self._stores),
+            ]
+        )
+
+    def visit(self, space: gs.Space[Any], memory: Memory, value: str) -> None:
+        """Adds what it takes to write the part ``space`` of the tree; ``value`` is the variable that has its value."""
+        if not is_built_in(space):
+            raise _NotGenerated
+        if isinstance(space, gs.Dict):
+            for key, child in space.spaces.items():
+                self.visit(child, memory[key], self._load(f"{value}[{self._name('k', key)}]"))
+        elif isinstance(space, gs.Tuple):
+            self._conditions.append(f"(type({value}) is tuple or type({value}) is list)")
+            self._conditions.append(f"len({value}) == {len(space.spaces)}")
+            for position, child in enumerate(space.spaces):
+                self.visit(child, memory[position], self._load(f"{value}[{position}]"))
+        elif isinstance(space, gs.OneOf):
+            collected = self._load(f"{self._name('c', functools.partial(_collected, space, memory))}({value})")
+            self._stores.append(f"for array, stored in {collected}: array[{self._index}] = stored")
+        elif type(memory) is TextLeaf:
+            codes = self._load(f"{self._name('e', memory.check)}({value})")
+            self._stores.append(f"{self._name('a', _row(memory, self._index))}[...] = {codes}")
+        elif type(memory) is ArrayLeaf:
+            self._visit_array(memory, value)
+        else:
+            raise _NotGenerated
+
+    def _visit_array(self, leaf: ArrayLeaf, value: str) -> None:
+        row = _row(leaf, self._index)
+        native = leaf.dtype.isnative and leaf.dtype.char in _NATIVE_FORMATS
+        dtype, shape = self._name("d", leaf.dtype), self._name("s", leaf.shape)
+        condition = f"type({value}) is ndarray and {value}.dtype is {dtype} and {value}.shape == {shape}"
+        if leaf.shape == ():
+            if leaf.low is not None:
+                low, high = self._name("low", leaf.low), self._name("high", leaf.high)
+                condition = f"type({value}) is int and {low} <= {value} <= {high} or {condition}"
+            elif leaf.dtype.kind == "f":
+                condition = f"type({value}) is float or {condition}"
+            condition = f"type({value}) is {self._name('t', leaf.scalar)} or {condition}"
+        self._conditions.append(f"({condition})")
+        if native and len(leaf.shape) <= 1 and 0 not in leaf.shape:
+            target = self._name("a", memoryview(row if leaf.shape else row.reshape(1)))
+            self._stores.append(f"{target}[{':' if leaf.shape else 0}] = {value}")
+        else:
+            self._stores.append(f"{self._name('a', row)}[...] = {value}")
+
+    def _load(self, expression: str) -> str:
+        variable = f"v{next(self._numbers)}"
+        self._loads.append(f"{variable} = {expression}")
+        return variable
+
+    def _name(self, prefix: str, meaning: Any) -> str:
+        name = f"{prefix}{next(self._numbers)}"
+        self.names[name] = meaning
+        return name
+
+
+def _row(leaf: ArrayLeaf, index: int) -> np.ndarray:
+    """Row ``index`` as an array that can be stored to, also where a value has no dimension."""
+    return leaf.live_view()[index : index + 1].reshape(leaf.shape)
+
+
+def _collected(space: gs.Space[Any], memory: Memory, value: Any) -> Pending:
+    pending: Pending = []
+    collect(space, value, memory, pending)
+    return pending
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(source: str) -> CodeType:
+    """The same source comes back for every row, and every space of the same form."""
+    return compile(source, "<gymshm row writer>", "exec")

@@ -1,0 +1,234 @@
+"""One named segment: header, plan and data; who owns it, and when it goes.
+
+Rules of this file (the facts behind them stand in ``backing``):
+
+1. There is exactly one *root array* per mapping, and every view derives from it. The mapping ends with the last view:
+   :meth:`Segment.close` gives up this process's own views and never unmaps under somebody else's.
+2. The name belongs to the process that created the segment, and is tied to the root array, not to a handle: when the
+   last view in the creator is gone, or the creator exits, the name is unlinked. A fork does not inherit that: it is
+   guarded by pid.
+3. A reader trusts nothing: see ``header``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import backing
+from .creator import Status, status, this_process
+from .errors import SegmentError, SegmentFormatError, SegmentNotFoundError
+from .header import MAGIC, READY_OFFSET, Header, build, parse
+from .plan import Field, Leaf, plan
+
+__all__ = ["Found", "Segment", "attach", "create", "find", "remove"]
+
+#: What this process has mapped, by digest: so that a hundred handles of one segment make one mapping. Forks inherit it.
+_mapped: weakref.WeakValueDictionary[bytes, Segment] = weakref.WeakValueDictionary()
+
+#: Seconds that :func:`attach` waits for a creator that is still at work on the header.
+_READY_PATIENCE = 1.0
+
+
+class Segment:
+    """A named segment, as this process sees it.
+
+    Attributes:
+        name: What others attach by.
+        header: What it says about itself: plan, n, creator.
+        writeable: Whether this process may write.
+        path: The file behind it, where shared memory had no room; else None.
+        dependents: Objects that hold views, and are told (``release()``) when this process closes the segment.
+    """
+
+    def __init__(self, named: backing.Backing, header: Header, root: np.ndarray, writeable: bool) -> None:
+        """For :func:`create` and :func:`attach`."""
+        self.name, self.path, self.header, self.writeable = named.name, named.path, header, writeable
+        self.dependents: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._named = named
+        self._root: np.ndarray | None = root
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole segment, header included."""
+        return self.header.nbytes
+
+    @property
+    def n(self) -> int:
+        """Number of environments."""
+        return self.header.n
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called in this process."""
+        return self._root is None
+
+    def array(self, leaf: Leaf) -> np.ndarray:
+        """The array of ``leaf``, shape ``leaf.shape``: a view, which keeps the mapping alive.
+
+        Raises:
+            ValueError: The segment is closed in this process.
+        """
+        if self._root is None:
+            raise self.closed_error()
+        start = self.header.data_offset + leaf.offset
+        return self._root[start : start + leaf.nbytes].view(leaf.dtype).reshape(leaf.shape)
+
+    def closed_error(self) -> ValueError:
+        """What to raise to who uses a closed segment."""
+        return ValueError(
+            f"Segment {self.name!r} is closed in this process. Attach to it anew with `gymshm.attach({self.name!r})`."
+        )
+
+    def close(self) -> None:
+        """Ends this process's use of the segment; arrays that it handed out stay readable. Twice is fine."""
+        for dependent in list(self.dependents):
+            dependent.release()
+        self._root = None
+
+    def unlink(self) -> None:
+        """Removes the name: nobody can attach any more, and who has attached goes on. Twice is fine."""
+        if self.header.creator.pid == os.getpid():
+            self._named.unlink()
+        elif self._is_current():
+            backing.unlink(self.name)
+
+    def _is_current(self) -> bool:
+        """Whether the name still leads to this segment, and not to a later one."""
+        try:
+            return attach(self.name, writeable=False).header.digest == self.header.digest
+        except (OSError, SegmentError):
+            return False
+
+    def __repr__(self) -> str:
+        """Name, size, n."""
+        return f"<gymshm.Segment {self.name!r}: {self.nbytes} bytes, n={self.n}{', closed' if self.closed else ''}>"
+
+
+def create(fields: Sequence[Field], n: int, name: str | None = None) -> Segment:
+    """A new segment that holds ``fields``, owned by this process.
+
+    Args:
+        fields: What it holds.
+        n: Number of environments.
+        name: Its name, or None for a new one.
+
+    Raises:
+        SegmentExistsError: ``name`` is in use.
+        OSError: There is no room for it.
+    """
+    raw, header = build(plan(fields), n, this_process(), secrets.token_hex(8))
+    named, mapping = backing.create(name, header.nbytes)
+    root = np.frombuffer(mapping, np.uint8)
+    weakref.finalize(root, _unlink_own, named, os.getpid())
+    segment = Segment(named, header, root, writeable=True)
+    root[: len(raw)] = np.frombuffer(raw, np.uint8)
+    for leaves in header.layout.leaves:
+        for leaf in leaves:
+            if leaf.fill:
+                segment.array(leaf)[...] = leaf.fill
+    # Last: who finds this mark finds everything. Where stores may overtake each other, the digest tells.
+    root[READY_OFFSET : READY_OFFSET + 8].view(np.uint64)[0] = 1
+    _mapped[header.digest] = segment
+    return segment
+
+
+def attach(name: str, *, writeable: bool = True) -> Segment:
+    """The segment that another process (or this one) made under ``name``, mapped anew.
+
+    Args:
+        name: Its name.
+        writeable: False maps it read-only: the hardware refuses writes.
+
+    Raises:
+        SegmentNotFoundError: There is none.
+        SegmentFormatError: It is not ours, of another version, truncated, or its header is broken.
+    """
+    named, mapping = backing.attach(name, writeable=writeable)
+    header = _read_header(name, mapping)
+    segment = Segment(named, header, np.frombuffer(mapping, np.uint8), writeable)
+    try:
+        for leaves in header.layout.leaves:
+            for leaf in leaves:
+                segment.array(leaf)
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise SegmentFormatError(name, f"Segment {name!r} can't be read: a leaf is no array ({error}).") from error
+    return segment
+
+
+def attach_once(name: str, digest: bytes) -> Segment:
+    """The segment ``name`` that is known by ``digest``, mapped once per process: for what travels between processes.
+
+    Raises:
+        SegmentNotFoundError: It is gone; the name may lead to another one.
+        SegmentFormatError: See :func:`attach`.
+    """
+    segment = _mapped.get(digest)
+    if segment is None or segment.closed:
+        segment = attach(name)
+        if segment.header.digest != digest:
+            raise SegmentNotFoundError(name, f"Segment {name!r} is gone; another one has taken its name since.")
+        _mapped[digest] = segment
+    return segment
+
+
+def _read_header(name: str, mapping: Any) -> Header:
+    """Parses the header; a creator that has it yet to write is given a moment."""
+    deadline = time.monotonic() + _READY_PATIENCE
+    with memoryview(mapping) as raw:
+        while raw[:8] in (bytes(8), MAGIC) and not any(raw[READY_OFFSET : READY_OFFSET + 8]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+        return parse(raw, name)
+
+
+def _unlink_own(named: backing.Backing, pid: int) -> None:
+    if os.getpid() == pid:
+        named.unlink()
+
+
+# --- all segments of this machine -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """A segment that :func:`find` came across. ``header`` is None where it is ours and unreadable: ``problem`` says why."""
+
+    name: str
+    nbytes: int
+    header: Header | None
+    status: Status
+    problem: str = ""
+
+
+def find() -> Iterator[Found]:
+    """All segments of ours that this process may open, the unreadable ones included."""
+    for name in backing.names(MAGIC):
+        try:
+            segment = attach(name, writeable=False)
+        except SegmentFormatError as error:
+            yield Found(name, 0, None, Status.UNKNOWN, str(error))
+        except (OSError, ValueError):
+            continue  # gone meanwhile
+        else:
+            yield Found(name, segment.nbytes, segment.header, status(segment.header.creator))
+
+
+def remove(found: Found) -> bool:
+    """Removes an orphan that :func:`find` found; False where it was gone, or is not orphaned.
+
+    Looks again first: the name may have been given to another segment since.
+    """
+    try:
+        header = attach(found.name, writeable=False).header
+    except (OSError, SegmentError):
+        return False
+    return header == found.header and status(header.creator) is Status.ORPHANED and backing.unlink(found.name)

@@ -1,0 +1,202 @@
+"""Segment + plan -> arrays: the leaf handles that stand in the tree which ``create_shared_memory`` returns.
+
+A handle offers its array (``view``), gymnasium's ``get_obj()``, and the check of a value. It is truthy, is no array, and
+travels between processes as (segment's name, digest, number of the leaf): by pickle, so through pipes and queues too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .plan import Leaf
+from .segment import Segment, attach_once
+from .spaces import Array, Branch, Coded, Description, Foreign, Union
+from .values import TextCode, fit
+
+__all__ = ["ArrayLeaf", "Memory", "TextLeaf", "assemble", "leaves", "segment_of", "views"]
+
+#: What ``create_shared_memory`` returns: leaf handles, nested as the space is.
+Memory: TypeAlias = Any
+
+
+class ArrayLeaf:
+    """The handle of one array of numbers in a segment.
+
+    Attributes:
+        segment: Where it lives.
+        view: The array, shape ``(*lead, *shape)``: zero-copy, and it keeps the mapping alive. None once the segment was
+            closed in this process.
+        dtype: The dtype.
+        shape: The shape of one environment's value.
+        n: Number of environments.
+        scalar: numpy's scalar type for the dtype.
+        low, high: Where a value is one integer, the least and the greatest that the dtype has; else None.
+    """
+
+    __slots__ = ("__weakref__", "_number", "dtype", "high", "low", "n", "scalar", "segment", "shape", "view")
+
+    def __init__(self, segment: Segment, number: tuple[int, int]) -> None:
+        """The leaf at ``number``, that is (field, leaf of the field)."""
+        leaf = _leaf(segment, number)
+        lead = segment.header.layout.fields[number[0]].lead
+        self.segment, self._number = segment, number
+        self.view: np.ndarray | None = segment.array(leaf)
+        self.dtype, self.shape = self.view.dtype, leaf.shape[len(lead) :]
+        self.n = lead[-1] if lead else 1
+        self.scalar = self.dtype.type
+        self.low = self.high = None
+        if self.shape == () and self.dtype.kind in "iu":
+            self.low, self.high = int(np.iinfo(self.dtype).min), int(np.iinfo(self.dtype).max)
+        segment.dependents.add(self)
+
+    def check(self, value: Any) -> Any:
+        """``value`` as what may be stored in a row of the view.
+
+        Raises:
+            Mismatch: It does not fit.
+        """
+        kind = type(value)
+        if kind is np.ndarray and value.dtype is self.dtype and value.shape == self.shape:
+            return value  # the common cases, at a tenth of the price
+        if self.low is not None and (kind is self.scalar or (kind is int and self.low <= value <= self.high)):
+            return value
+        return fit(value, self.dtype, self.shape)
+
+    def read(self) -> Any:
+        """The batch: a new view, shape ``(n, *shape)``."""
+        return self.live_view()[...]
+
+    def live_view(self) -> np.ndarray:
+        """The view.
+
+        Raises:
+            ValueError: The segment is closed in this process.
+        """
+        if self.view is None:
+            raise self.segment.closed_error()
+        return self.view
+
+    def get_obj(self) -> memoryview:
+        """The leaf's bytes as a writable buffer, as ``multiprocessing.Array`` has it: what gymnasium's own functions ask for."""
+        segment = self.segment
+        return memoryview(segment.array(_leaf(segment, self._number)).reshape(-1).view(np.uint8))
+
+    def release(self) -> None:
+        """Gives up the view; the segment calls it."""
+        self.view = None
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """As a name: the other process attaches, once for all leaves."""
+        return _leaf_by_name, (type(self), self.segment.name, self.segment.header.digest, self._number)
+
+    def __repr__(self) -> str:
+        """Path, dtype, shape, and where it lives."""
+        leaf = _leaf(self.segment, self._number)
+        return f"<gymshm leaf {leaf.path or 'value'}: {self.dtype} {leaf.shape} in {self.segment.name!r}>"
+
+
+class TextLeaf(ArrayLeaf):
+    """The handle of texts, which stand in the segment as codes (see :class:`~gymshm.values.TextCode`)."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, segment: Segment, number: tuple[int, int]) -> None:
+        """The leaf at ``number``, that is (field, leaf of the field)."""
+        super().__init__(segment, number)
+        coded = list(_nodes(segment.header.layout.fields[number[0]].description))[number[1]]
+        assert isinstance(coded, Coded), coded
+        self.code = TextCode(coded.characters, coded.max_length)
+
+    def check(self, value: Any) -> Any:
+        """The codes of ``value``, shape ``(max_length,)``.
+
+        Raises:
+            Mismatch: It does not fit.
+        """
+        return self.code.encode(value)
+
+    def read(self) -> Any:
+        """The batch: a tuple of ``n`` texts."""
+        return self.code.decode(self.live_view())
+
+
+def _leaf(segment: Segment, number: tuple[int, int]) -> Leaf:
+    return segment.header.layout.leaves[number[0]][number[1]]
+
+
+def _leaf_by_name(cls: type[ArrayLeaf], name: str, digest: bytes, number: tuple[int, int]) -> ArrayLeaf:
+    return cls(attach_once(name, digest), number)
+
+
+def _nodes(description: Description) -> Iterator[Description]:
+    """The description of each leaf, in the order of the plan; a union stands for its own selector."""
+    if isinstance(description, Array | Coded):
+        yield description
+    elif not isinstance(description, Foreign):
+        if isinstance(description, Union):
+            yield description
+        for child in description.children:
+            yield from _nodes(child)
+
+
+def assemble(segment: Segment, field: int = 0, foreign: Callable[[str], Memory] = lambda path: ()) -> Memory:
+    """The tree of leaf handles of one field: a ``dict`` for a ``Dict``, a ``tuple`` for a ``Tuple``, nested alike.
+
+    Args:
+        segment: Where the field is.
+        field: Its number.
+        foreign: Gives what stands in the place of a part that lives elsewhere, in the order of the tree; nothing can be
+            said of it here, so the default is an empty tuple.
+    """
+    numbers = iter(range(len(segment.header.layout.leaves[field])))
+
+    def build(description: Description) -> Memory:
+        if isinstance(description, Array):
+            return ArrayLeaf(segment, (field, next(numbers)))
+        if isinstance(description, Coded):
+            return TextLeaf(segment, (field, next(numbers)))
+        if isinstance(description, Foreign):
+            return foreign(description.type_name)
+        if isinstance(description, Union):
+            return (ArrayLeaf(segment, (field, next(numbers))), *map(build, description.children))
+        if description.keys is None:
+            return tuple(map(build, description.children))
+        return dict(zip(description.keys, map(build, description.children), strict=True))
+
+    return build(segment.header.layout.fields[field].description)
+
+
+def leaves(memory: Memory) -> Iterator[ArrayLeaf]:
+    """The leaf handles in ``memory``, in the order of the tree; what is not ours is passed over."""
+    if isinstance(memory, ArrayLeaf):
+        yield memory
+    elif isinstance(memory, dict | tuple | list):
+        for child in memory.values() if isinstance(memory, dict) else memory:
+            yield from leaves(child)
+
+
+def views(memory: Memory) -> Any:
+    """The arrays of ``memory``, nested as it is."""
+    if isinstance(memory, ArrayLeaf):
+        return memory.live_view()[...]
+    if isinstance(memory, dict):
+        return {key: views(child) for key, child in memory.items()}
+    return tuple(views(child) for child in memory)
+
+
+def segment_of(memory: Memory) -> Segment:
+    """The segment that ``memory``, or any part of its tree, lives in.
+
+    The segment has ``name``, ``nbytes``, ``n``, ``close()`` and ``unlink()``.
+
+    Raises:
+        TypeError: It has no part that lives in a segment, as an empty ``Dict`` has none.
+    """
+    for leaf in leaves(memory):
+        return leaf.segment
+    raise TypeError(
+        f"Expected what `gymshm.create_shared_memory` returned, or a part of it that has at least one array, got {memory!r}."
+    )
