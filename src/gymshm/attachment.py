@@ -51,7 +51,7 @@ class Attachment:
 
     @functools.cached_property
     def space(self) -> gs.Space[Any]:
-        """The space of one environment's value, as the header tells it: equal to the creator's, with a random state of its own.
+        """The space of one environment's value, as the header tells it; it has a random state of its own.
 
         Custom spaces appear as the built-in space that stands for them, a part that lives elsewhere as ``Tuple(())``.
 
@@ -99,7 +99,9 @@ class Attachment:
         """Itself."""
         return self
 
-    def __exit__(self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Closes it."""
         self.close()
 

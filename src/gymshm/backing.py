@@ -42,7 +42,10 @@ _FILE_SUFFIX = ".gymshm"
 _LONGEST_NAME = 30 if sys.platform == "darwin" else 200
 
 #: Errors of the system that mean "no shared memory to be had here", as opposed to a mistake of the caller.
-_NO_ROOM = {errno.ENOSPC, errno.ENOMEM, errno.EFBIG, errno.EDQUOT, errno.ENOSYS, errno.ENODEV, errno.ENOENT, errno.EACCES}
+_NO_ROOM = {
+    *(errno.ENOSPC, errno.ENOMEM, errno.EFBIG, errno.EDQUOT),
+    *(errno.ENOSYS, errno.ENODEV, errno.ENOENT, errno.EACCES),
+}
 
 #: Seconds that :func:`attach` waits for a creator that has made the name and not yet sized the object.
 _SIZE_PATIENCE = 1.0
@@ -215,15 +218,15 @@ def _create_file(name: str, nbytes: int, reason: OSError) -> tuple[Backing, mmap
         os.unlink(path)
         raise OSError(
             error.errno,
-            f"Expected room for a segment of {nbytes} bytes, got {_free(_SHM_DIRECTORY)} bytes free in {_SHM_DIRECTORY} and "
-            f"{_free(tempfile.gettempdir())} in {tempfile.gettempdir()}. Give shared memory more room (Docker: "
-            "`--shm-size=8g`), or set TMPDIR to a larger disk",
+            f"Expected room for a segment of {nbytes} bytes, got {_free(_SHM_DIRECTORY)} bytes free in "
+            f"{_SHM_DIRECTORY} and {_free(tempfile.gettempdir())} in {tempfile.gettempdir()}. Give shared memory more "
+            "room (Docker: `--shm-size=8g`), or set TMPDIR to a larger disk",
         ) from error
     warnings.warn(
         FallbackWarning(
-            f"Shared memory has no room ({reason.strerror}): {nbytes} bytes were needed, {_free(_SHM_DIRECTORY)} are free in "
-            f"{_SHM_DIRECTORY}. The segment is the file {path} instead, which is slower. More room: with Docker, "
-            "`docker run --shm-size=8g`; else `mount -o remount,size=8g /dev/shm`."
+            f"Shared memory has no room ({reason.strerror}): {nbytes} bytes were needed, {_free(_SHM_DIRECTORY)} are "
+            f"free in {_SHM_DIRECTORY}. The segment is the file {path} instead, which is slower. More room: with "
+            "Docker, `docker run --shm-size=8g`; else `mount -o remount,size=8g /dev/shm`."
         ),
         stacklevel=2,
     )
@@ -249,7 +252,7 @@ def _in_use(name: str) -> str:
     )
 
 
-def _check_name(name: str) -> str:
+def _check_name(name: object) -> str:
     if not isinstance(name, str) or not name or "/" in name or "\0" in name or name in (".", ".."):
         raise ValueError(f"Expected a name without '/' and NUL, got {name!r}.")
     if len(os.fsencode(name)) > _LONGEST_NAME:

@@ -1,4 +1,6 @@
-"""The three functions of the contract and ``iterate``: which code handles which space. It alone knows gymnasium's registries.
+"""The contract's three functions and ``iterate``: which code handles which space.
+
+It alone knows gymnasium's registries.
 
 Order of lookup for a space's type (said once, here)
 ----------------------------------------------------
@@ -22,8 +24,8 @@ import functools
 import multiprocessing
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
 
 import gymnasium.vector.utils as gymnasium_utils
 from gymnasium import spaces as gs
@@ -39,10 +41,15 @@ from .views import ArrayLeaf, Memory, assemble, leaves
 
 __all__ = ["create_shared_memory", "iterate", "read_from_shared_memory", "write_to_shared_memory"]
 
-Handler: TypeAlias = Callable[..., Any]
-
 #: What gymnasium's own handlers call their module: tells them from a third party's.
 _GYMNASIUM_HOME = "gymnasium.vector.utils.shared_memory"
+
+
+class Handler(Protocol):
+    """Code for spaces of one type: its arguments are those of the function that it is registered on."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Does the function's work."""
 
 
 class _Function:
@@ -60,7 +67,7 @@ class _Function:
         self._theirs = getattr(gymnasium_utils, name)
         self._ours = functools.singledispatch(self._nobody)
         #: Our code for the built-in types that nobody overrode: those need no search. Changed in place.
-        self.plain = dict(built_in)
+        self.plain: dict[type, Handler] = dict(built_in)
 
     def register(self, cls: Any, func: Handler | None = None) -> Any:
         """Registers a handler for ``cls``, as ``functools.singledispatch`` does; usable as a decorator."""
@@ -87,11 +94,13 @@ class _Function:
         """The error for a space that nobody handles (4)."""
         cls = type(space)
         if not isinstance(space, gs.Space):
-            return TypeError(f"The space provided to `{self.name}` is not a gymnasium Space instance, type: {cls}, {space}")
+            return TypeError(
+                f"The space provided to `{self.name}` is not a gymnasium Space instance, type: {cls}, {space}"
+            )
         return CustomSpaceError(
-            f"{self._text} for space with type `{cls}`. Shared memory only supports default Gym spaces (e.g. `Box`, `Tuple`, "
-            f"`Dict`, etc...), and does not support custom Gym spaces. Space of type `{cls}` doesn't have an registered "
-            f"`{self.name}` function. Register `{cls}` for `{self.name}` to support it."
+            f"{self._text} for space with type `{cls}`. Shared memory only supports default Gym spaces (e.g. `Box`, "
+            f"`Tuple`, `Dict`, etc...), and does not support custom Gym spaces. Space of type `{cls}` doesn't have an "
+            f"registered `{self.name}` function. Register `{cls}` for `{self.name}` to support it."
         )
 
     def stand_in(self, space: Any) -> gs.Space[Any]:
@@ -116,7 +125,9 @@ class _Function:
 # --- create -----------------------------------------------------------------------------------------------------------
 
 
-def create_shared_memory(space: gs.Space[Any], n: int = 1, ctx: Any = multiprocessing, *, name: str | None = None) -> Memory:
+def create_shared_memory(
+    space: gs.Space[Any], n: int = 1, ctx: Any = multiprocessing, *, name: str | None = None
+) -> Memory:
     """Allocates room for one value of ``space`` per environment, in memory that other processes can share.
 
     Everything stands in one named segment (:func:`segment_of` gives it), which lives until its creator drops the last
@@ -205,7 +216,7 @@ def _read_leaf(space: gs.Space[Any], memory: Memory, n: int) -> Any:
     if not isinstance(memory, ArrayLeaf):
         raise _not_our_memory(space, memory)
     if memory.n != n:
-        raise ValueError(f"Expected n={memory.n}, the number of environments that this memory was created for, got n={n}.")
+        raise ValueError(f"Expected n={memory.n}, for which this memory was created, got n={n}.")
     return memory.read()
 
 
@@ -218,14 +229,17 @@ def _read_dict(space: gs.Dict, memory: Memory, n: int) -> Any:
         return {key: read_from_shared_memory(child, memory[key], n) for key, child in space.spaces.items()}
 
 
-def _read_tuple(space: gs.Tuple, memory: Memory, n: int) -> Any:
+def _read_tuple(space: gs.Tuple[Any], memory: Memory, n: int) -> Any:
     _check_container(space, memory, space.spaces)
     return tuple(
-        [_readers.get(type(child), _read_custom)(child, part, n) for child, part in zip(space.spaces, memory, strict=True)]
+        [
+            _readers.get(type(child), _read_custom)(child, part, n)
+            for child, part in zip(space.spaces, memory, strict=True)
+        ]
     )
 
 
-def _read_one_of(space: gs.OneOf, memory: Memory, n: int) -> Any:
+def _read_one_of(space: gs.OneOf[Any], memory: Memory, n: int) -> Any:
     _check_container(space, memory, (None, *space.spaces))
     chosen = _read_leaf(space, memory[0], n)
     batches = [read_from_shared_memory(child, part, n) for child, part in zip(space.spaces, memory[1:], strict=True)]
@@ -265,7 +279,7 @@ _read = _Function(
     "Cannot read from a shared memory",
     {**dict.fromkeys(_LEAF_SPACES, _read_leaf), gs.Dict: _read_dict, gs.Tuple: _read_tuple, gs.OneOf: _read_one_of},
 )
-_readers = _read.plain
+_readers: dict[type, Handler] = _read.plain
 
 
 # --- write ------------------------------------------------------------------------------------------------------------
@@ -289,7 +303,7 @@ def write_to_shared_memory(space: gs.Space[Any], index: int, value: Any, shared_
         KeyError: A key of a ``Dict`` is missing.
         TypeError: A dtype or type does not fit, an integer is out of its dtype's range, ``space`` is no space, or
             ``shared_memory`` was not made for it.
-        ValueError: A shape does not fit, a ``Text`` is too long or outside of its character set, or the segment is closed.
+        ValueError: A shape does not fit, a ``Text`` is too long or outside its character set, or the segment is closed.
         CustomSpaceError: ``space``, or a part of it, is a custom space that nobody registered.
     """
     # A single array that fits as it is: a third of the price of the general way below.
@@ -376,7 +390,7 @@ def _collect_dict(space: gs.Dict, value: Any, memory: Memory, pending: Pending) 
         raise
 
 
-def _collect_tuple(space: gs.Tuple, value: Any, memory: Memory, pending: Pending) -> None:
+def _collect_tuple(space: gs.Tuple[Any], value: Any, memory: Memory, pending: Pending) -> None:
     _check_container(space, memory, space.spaces)
     if type(value) is not tuple and type(value) is not list:
         try:
@@ -387,13 +401,13 @@ def _collect_tuple(space: gs.Tuple, value: Any, memory: Memory, pending: Pending
         raise Mismatch(ValueError, f"a sequence of {len(space.spaces)} values", f"{len(value)} values")
     key = 0
     try:
-        for key, child in enumerate(space.spaces):  # noqa: B007  # the handler below says which
+        for key, child in enumerate(space.spaces):
             _writers.get(type(child), _collect_custom)(child, value[key], memory[key], pending)
     except Mismatch as mismatch:
         raise mismatch.below(key) from None
 
 
-def _collect_one_of(space: gs.OneOf, value: Any, memory: Memory, pending: Pending) -> None:
+def _collect_one_of(space: gs.OneOf[Any], value: Any, memory: Memory, pending: Pending) -> None:
     _check_container(space, memory, (None, *space.spaces))
     try:
         chosen, item = value
@@ -461,11 +475,16 @@ _write = _Function(
         gs.OneOf: _collect_one_of,
     },
 )
-_writers = _write.plain
+_writers: dict[type, Handler] = _write.plain
 
-for _function, _handlers in ((create_shared_memory, _create), (read_from_shared_memory, _read), (write_to_shared_memory, _write)):
+_function: Any
+for _function, _handlers in (
+    (create_shared_memory, _create),
+    (read_from_shared_memory, _read),
+    (write_to_shared_memory, _write),
+):
     # What functools.singledispatch would put there. Plain functions, since that one refuses all-keyword calls.
-    _function.register, _function.dispatch = _handlers.register, _handlers.dispatch  # type: ignore[attr-defined]
+    _function.register, _function.dispatch = _handlers.register, _handlers.dispatch
 
 
 # --- iterate ----------------------------------------------------------------------------------------------------------
@@ -493,12 +512,12 @@ def iterate(space: gs.Space[Any], items: Any) -> Iterator[Any]:
         return gymnasium_utils.iterate(space, items)
     except CustomSpaceError as error:
         raise CustomSpaceError(
-            f"Unable to iterate over {items}, since {space} is a custom `gym.Space` instance (i.e. not one of `Box`, `Dict`, "
-            f"etc...). {error}"
+            f"Unable to iterate over {items}, since {space} is a custom `gym.Space` instance (i.e. not one of `Box`, "
+            f"`Dict`, etc...). {error}"
         ) from None
 
 
 def _iterable(space: gs.Space[Any]) -> bool:
-    """Whether a batch of ``space`` can be taken apart: of text, say, it can't, for its batch is a ``Tuple`` of texts."""
+    """Whether a batch of ``space`` can be taken apart. Of text it can't: its batch is a ``Tuple`` of texts."""
     registry = gymnasium_utils.iterate.dispatch(type(space))
     return registry is not gymnasium_utils.iterate.dispatch(object)

@@ -35,9 +35,7 @@ class SegmentError(Exception):
     def __init__(self, name: str, message: str) -> None:
         """Keeps the segment's ``name`` beside the ``message``."""
         super().__init__(message)
-        self.name = name
-        if isinstance(self, OSError):
-            self.filename = name
+        self.name = self.filename = name
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as (name, message), which ``OSError`` alone would not."""

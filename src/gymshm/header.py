@@ -100,7 +100,7 @@ def parse(raw: memoryview, name: str) -> Header:
     if magic != MAGIC:
         raise broken("it was not made by gymshm (no magic number at its start)")
     if version != VERSION:
-        raise broken(f"it is of version {version}, this gymshm reads version {VERSION}; use the same gymshm on both sides")
+        raise broken(f"it is of version {version}, this gymshm reads {VERSION}; use the same gymshm on both sides")
     if ready != 1:
         raise broken("its creator has not finished it; try again")
     if nbytes > raw.nbytes or HEADER_SIZE + json_size > nbytes:
@@ -118,7 +118,7 @@ def parse(raw: memoryview, name: str) -> Header:
         if _leaves_to_json(layout) != told["leaves"]:
             raise ValueError("the leaves are not where the description puts them")
         if data_offset + layout.nbytes != nbytes:
-            raise ValueError(f"the leaves take {layout.nbytes} bytes from {data_offset} on, the segment ends at {nbytes}")
+            raise ValueError(f"{layout.nbytes} bytes from {data_offset} on do not end at {nbytes}")
         return Header(layout, n, creator, str(told["token"]), digest, data_offset, nbytes)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, MemoryError, IndexError) as error:
         raise broken(f"its header makes no sense ({type(error).__name__}: {error})") from error
@@ -138,7 +138,10 @@ def _field_from_json(obj: Any) -> Field:
 
 def _leaves_to_json(layout: LayoutPlan) -> Any:
     return [
-        [{"path": leaf.path, "dtype": leaf.dtype.str, "shape": list(leaf.shape), "offset": leaf.offset} for leaf in leaves]
+        [
+            {"path": leaf.path, "dtype": leaf.dtype.str, "shape": list(leaf.shape), "offset": leaf.offset}
+            for leaf in leaves
+        ]
         for leaves in layout.leaves
     ]
 

@@ -47,7 +47,7 @@ _NATIVE_FORMATS = frozenset("bBhHiIlLqQfd")
 
 
 def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Callable[[Any], None]:
-    """A function of one value that does what ``write_to_shared_memory(space, index, value, shared_memory)`` does, faster.
+    """``write_to_shared_memory`` bound to ``space``, ``shared_memory`` and ``index``: a function of one value, faster.
 
     Handlers that are registered later are not seen by it.
 
@@ -147,7 +147,7 @@ class _Source:
             condition = f"type({value}) is {self._name('t', leaf.scalar)} or {condition}"
         self._conditions.append(f"({condition})")
         if native and len(leaf.shape) <= 1 and 0 not in leaf.shape:
-            target = self._name("a", memoryview(row if leaf.shape else row.reshape(1)))
+            target = self._name("a", (row if leaf.shape else row.reshape(1)).data)
             self._stores.append(f"{target}[{':' if leaf.shape else 0}] = {value}")
         else:
             self._stores.append(f"{self._name('a', row)}[...] = {value}")

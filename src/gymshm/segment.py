@@ -200,7 +200,7 @@ def _unlink_own(named: backing.Backing, pid: int) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """A segment that :func:`find` came across. ``header`` is None where it is ours and unreadable: ``problem`` says why."""
+    """A segment that :func:`find` came across; ``header`` is None where it is unreadable: ``problem`` says why."""
 
     name: str
     nbytes: int

@@ -2,7 +2,7 @@
 
 A description is what a segment has to know of a space: which arrays stand for it, and how they nest. It has five
 kinds of node: :class:`Array` (numbers), :class:`Coded` (text, as indices into its character set), :class:`Branch`
-(``Dict`` and ``Tuple``), :class:`Union` (``OneOf``) and :class:`Foreign` (a part that lives elsewhere, see ``dispatch``).
+(``Dict`` and ``Tuple``), :class:`Union` (``OneOf``) and :class:`Foreign` (a part that lives elsewhere: ``dispatch``).
 
 Rules of this file:
 
@@ -25,7 +25,20 @@ import numpy as np
 from gymnasium import spaces as gs
 from gymnasium.error import CustomSpaceError
 
-__all__ = ["Array", "Branch", "Coded", "Description", "Foreign", "OpaqueKey", "Union", "describe", "from_json", "outline", "rebuild", "to_json"]
+__all__ = [
+    "Array",
+    "Branch",
+    "Coded",
+    "Description",
+    "Foreign",
+    "OpaqueKey",
+    "Union",
+    "describe",
+    "from_json",
+    "outline",
+    "rebuild",
+    "to_json",
+]
 
 Json: TypeAlias = Any
 
@@ -109,9 +122,7 @@ def describe(space: Any) -> gs.Space[Any]:
             f"Space of type `{type(space)}` doesn't have an registered `describe` rule. Register `{type(space)}` for "
             "`describe` to say which built-in space stands for it."
         )
-    raise TypeError(
-        f"The space provided to `describe` is not a gymnasium Space instance, type: {type(space)}, {space}"
-    )
+    raise TypeError(f"The space provided to `describe` is not a gymnasium Space instance, type: {type(space)}, {space}")
 
 
 @describe.register(gs.Box)
@@ -159,10 +170,11 @@ def outline(space: gs.Space[Any], is_foreign: Callable[[gs.Space[Any]], bool] = 
         return Union(tuple(outline(child, is_foreign) for child in space.spaces))
     if isinstance(space, gs.Text):
         return Coded(space.max_length, space.min_length, "".join(space.character_list))
-    assert space.shape is not None and space.dtype is not None, f"{space} has no shape or dtype"
+    assert space.shape is not None, f"{space} has no shape"
+    assert space.dtype is not None, f"{space} has no dtype"
     dtype = np.dtype(space.dtype)
     if dtype.kind not in NUMERIC_KINDS:
-        raise TypeError(f"Expected a numeric dtype, got {dtype} - at {space}. Shared memory holds numbers of a fixed size.")
+        raise TypeError(f"Expected a numeric dtype, got {dtype} - at {space}. Use numbers of a fixed size.")
     return Array(dtype, tuple(int(length) for length in space.shape), _parameters(space))
 
 
@@ -193,18 +205,21 @@ def _array_to_json(array: np.ndarray) -> Json:
 def to_json(description: Description) -> Json:
     """``description`` as what ``json.dumps`` takes."""
     if isinstance(description, Array):
-        return {"kind": "array", "dtype": description.dtype.str, "shape": list(description.shape), "space": description.space}
+        shape = list(description.shape)
+        return {"kind": "array", "dtype": description.dtype.str, "shape": shape, "space": description.space}
     if isinstance(description, Coded):
         # Code points, for lone surrogates are legal in a character set and not in UTF-8.
         points = [ord(character) for character in description.characters]
-        return {"kind": "coded", "max_length": description.max_length, "min_length": description.min_length, "characters": points}
+        lengths = {"max_length": description.max_length, "min_length": description.min_length}
+        return {"kind": "coded", **lengths, "characters": points}
     if isinstance(description, Foreign):
         return {"kind": "foreign", "type": description.type_name}
     children = [to_json(child) for child in description.children]
     if isinstance(description, Union):
         return {"kind": "union", "children": children}
     keys = description.keys
-    return {"kind": "branch", "keys": None if keys is None else [_key_to_json(key) for key in keys], "children": children}
+    told_keys = None if keys is None else [_key_to_json(key) for key in keys]
+    return {"kind": "branch", "keys": told_keys, "children": children}
 
 
 def from_json(obj: Json) -> Description:
@@ -325,7 +340,8 @@ def _rebuild_array(description: Array, limit: int) -> gs.Space[Any]:
     kind = told["type"]
     if kind == "Box":
         low, high = _array_from_json(told["low"], shape), _array_from_json(told["high"], shape)
-        return gs.Box(low.astype(dtype, copy=False), high.astype(dtype, copy=False), dtype=dtype.type if dtype.isnative else dtype)  # type: ignore[arg-type]
+        exact: Any = dtype.type if dtype.isnative else dtype  # as Box keeps it
+        return gs.Box(low.astype(dtype, copy=False), high.astype(dtype, copy=False), dtype=exact)
     if kind == "Discrete":
         return gs.Discrete(_typed(told["n"], int), start=_typed(told["start"], int), dtype=dtype.type)
     if kind == "MultiDiscrete":

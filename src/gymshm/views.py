@@ -1,7 +1,7 @@
 """Segment + plan -> arrays: the leaf handles that stand in the tree which ``create_shared_memory`` returns.
 
-A handle offers its array (``view``), gymnasium's ``get_obj()``, and the check of a value. It is truthy, is no array, and
-travels between processes as (segment's name, digest, number of the leaf): by pickle, so through pipes and queues too.
+A handle offers its array (``view``), gymnasium's ``get_obj()``, and the check of a value. It is truthy, is no array,
+and travels between processes as (segment's name, digest, number of the leaf): by pickle, so through pipes and queues.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 
 from .plan import Leaf
 from .segment import Segment, attach_once
-from .spaces import Array, Branch, Coded, Description, Foreign, Union
+from .spaces import Array, Coded, Description, Foreign, Union
 from .values import TextCode, fit
 
-__all__ = ["ArrayLeaf", "Memory", "TextLeaf", "assemble", "leaves", "segment_of", "views"]
+__all__ = ["ArrayLeaf", "Memory", "TextLeaf", "assemble", "at_slot", "leaves", "segment_of", "views"]
 
 #: What ``create_shared_memory`` returns: leaf handles, nested as the space is.
 Memory: TypeAlias = Any
@@ -80,9 +80,15 @@ class ArrayLeaf:
         return self.view
 
     def get_obj(self) -> memoryview:
-        """The leaf's bytes as a writable buffer, as ``multiprocessing.Array`` has it: what gymnasium's own functions ask for."""
+        """The leaf's bytes as a writable buffer, as ``multiprocessing.Array`` has it for gymnasium's own functions."""
         segment = self.segment
-        return memoryview(segment.array(_leaf(segment, self._number)).reshape(-1).view(np.uint8))
+        return segment.array(_leaf(segment, self._number)).reshape(-1).view(np.uint8).data
+
+    def at_slot(self, slot: int) -> ArrayLeaf:
+        """The same leaf, seen at index ``slot`` of its first leading dimension: its view has shape ``(n, *shape)``."""
+        leaf = type(self)(self.segment, self._number)
+        leaf.view = self.live_view()[slot]
+        return leaf
 
     def release(self) -> None:
         """Gives up the view; the segment calls it."""
@@ -178,6 +184,15 @@ def leaves(memory: Memory) -> Iterator[ArrayLeaf]:
             yield from leaves(child)
 
 
+def at_slot(memory: Memory, slot: int) -> Memory:
+    """``memory`` of a field with slots, at one of them: leaves whose views have shape ``(n, *shape)``."""
+    if isinstance(memory, ArrayLeaf):
+        return memory.at_slot(slot)
+    if isinstance(memory, dict):
+        return {key: at_slot(child, slot) for key, child in memory.items()}
+    return tuple(at_slot(child, slot) for child in memory)
+
+
 def views(memory: Memory) -> Any:
     """The arrays of ``memory``, nested as it is."""
     if isinstance(memory, ArrayLeaf):
@@ -198,5 +213,6 @@ def segment_of(memory: Memory) -> Segment:
     for leaf in leaves(memory):
         return leaf.segment
     raise TypeError(
-        f"Expected what `gymshm.create_shared_memory` returned, or a part of it that has at least one array, got {memory!r}."
+        "Expected what `gymshm.create_shared_memory` returned, or a part of it that has at least one array, got "
+        f"{memory!r}."
     )
