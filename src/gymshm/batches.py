@@ -1,0 +1,162 @@
+"""Whole batches of a space at once: actions on their way into the segment, rows on their way out of it.
+
+A batch has the form that ``gymnasium.vector.utils.batch_space`` gives a space: arrays of shape ``(n, *shape)``, nested
+as the space is, and for ``Text`` and ``OneOf`` a sequence of ``n`` values.
+
+What is handed out is never a view of the segment, so that who keeps it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces as gs
+
+from .dispatch import Pending, collect
+from .errors import Mismatch
+from .spaces import describe
+from .views import ArrayLeaf, Memory, TextLeaf
+
+__all__ = ["batch_writer", "detached", "detached_row", "rows_reader", "survives"]
+
+
+def batch_writer(space: gs.Space[Any], memory: Memory, n: int) -> Callable[[Any], bool]:
+    """A function of one batch of ``space`` that stores it in ``memory``, if it is just that, and says whether it did.
+
+    Just that means ``n`` rows of exactly the space's dtype and shape: what comes out is what went in. It never converts,
+    since environments notice: a ``time.sleep`` takes a float64 and no float32.
+    """
+    if type(memory) is not ArrayLeaf:
+        return lambda batch: _write(space, memory, n, batch)
+    view, dtype, shape = memory.live_view(), memory.dtype, (n, *memory.shape)
+
+    def write(batch: Any) -> bool:
+        if type(batch) is np.ndarray and batch.dtype is dtype and batch.shape == shape:
+            view[...] = batch  # the common case, at a fraction of the price
+            return True
+        return _write(space, memory, n, batch)
+
+    return write
+
+
+def _write(space: gs.Space[Any], memory: Memory, n: int, batch: Any) -> bool:
+    pending: Pending = []
+    try:
+        if not _collect(space, memory, n, batch, pending):
+            return False
+    except (Mismatch, KeyError, IndexError, TypeError, ValueError):
+        return False
+    for array, stored in pending:
+        array[...] = stored
+    return True
+
+
+def _collect(space: gs.Space[Any], memory: Memory, n: int, batch: Any, pending: Pending) -> bool:
+    """Whether ``batch`` is just what ``memory`` holds; appends what is to be stored, as (array, value of the whole)."""
+    space = describe(space)
+    if isinstance(space, gs.Dict):
+        return all(_collect(child, memory[key], n, batch[key], pending) for key, child in space.spaces.items())
+    if isinstance(space, gs.Tuple):
+        parts = zip(space.spaces, memory, batch, strict=True)
+        return all(_collect(child, part_memory, n, part, pending) for child, part_memory, part in parts)
+    if isinstance(space, gs.OneOf) or type(memory) is TextLeaf:
+        if len(batch) != n:
+            return False
+        for i, value in enumerate(batch):
+            rows: Pending = []
+            collect(space, value, memory, rows)
+            pending.extend((array[i : i + 1], stored) for array, stored in rows)
+        return True
+    if not isinstance(batch, np.ndarray) or batch.dtype != memory.dtype or batch.shape != (n, *memory.shape):
+        return False
+    pending.append((memory.live_view(), batch))
+    return True
+
+
+def rows_reader(space: gs.Space[Any], memory: Memory, start: int, stop: int) -> Callable[[], list[Any]]:
+    """A function that gives the values of environments ``start`` to ``stop``, as new objects each time.
+
+    An array of them is copied once and then handed out row by row, as iterating over the batch would.
+    """
+    space = describe(space)
+    if isinstance(space, gs.Dict):
+        readers = {key: rows_reader(child, memory[key], start, stop) for key, child in space.spaces.items()}
+        if not readers:
+            return lambda: [{} for _ in range(start, stop)]
+        return lambda: [
+            dict(zip(readers, row, strict=True)) for row in zip(*(read() for read in readers.values()), strict=True)
+        ]
+    if isinstance(space, gs.Tuple):
+        parts = [rows_reader(child, part, start, stop) for child, part in zip(space.spaces, memory, strict=True)]
+        if not parts:
+            return lambda: [() for _ in range(start, stop)]
+        return lambda: list(zip(*(read() for read in parts), strict=True))
+    if isinstance(space, gs.OneOf):
+        chosen = memory[0].live_view()
+        choices = [rows_reader(child, part, start, stop) for child, part in zip(space.spaces, memory[1:], strict=True)]
+
+        def read_choices() -> list[Any]:
+            values = [read() for read in choices]
+            return [(index, values[index][i]) for i, index in enumerate(chosen[start:stop].copy())]
+
+        return read_choices
+    view = memory.live_view()[start:stop]
+    if type(memory) is TextLeaf:
+        return lambda: list(memory.code.decode(view))
+    return lambda: list(view.copy())
+
+
+def detached(batch: Any) -> Any:
+    """A copy of ``batch``, as ``read_from_shared_memory`` gives it, that shares nothing with it at any depth."""
+    if isinstance(batch, np.ndarray):
+        return batch.copy()
+    if isinstance(batch, dict):
+        return {key: detached(part) for key, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(detached(part) for part in batch)
+    return batch  # text, and numbers out of an array, are values
+
+
+def detached_row(space: gs.Space[Any], batch: Any, i: int) -> Any:
+    """Environment ``i``'s value out of ``batch``, sharing nothing with it; just what went in, if it :func:`survives`."""
+    space = describe(space)
+    if isinstance(space, gs.Dict):
+        return {key: detached_row(child, batch[key], i) for key, child in space.spaces.items()}
+    if isinstance(space, gs.Tuple):
+        return tuple(detached_row(child, part, i) for child, part in zip(space.spaces, batch, strict=True))
+    if isinstance(space, gs.OneOf):
+        index, value = batch[i]
+        return index, np.array(value) if isinstance(space.spaces[index], gs.Box) else detached(value)
+    if isinstance(space, gs.Discrete | gs.Text):
+        return batch[i]
+    return np.array(batch[i])
+
+
+def survives(space: gs.Space[Any], value: Any) -> bool:
+    """Whether ``value`` comes out of the segment just as it went in: same types, same dtypes, same shapes.
+
+    A Python int for a ``Discrete`` does not, for instance: it would come back as numpy's.
+    """
+    if isinstance(space, gs.Dict):
+        return (
+            type(value) is dict
+            and list(value) == list(space.spaces)
+            and all(survives(child, value[key]) for key, child in space.spaces.items())
+        )
+    if isinstance(space, gs.Tuple):
+        return (
+            type(value) is tuple
+            and len(value) == len(space.spaces)
+            and all(survives(child, part) for child, part in zip(space.spaces, value, strict=True))
+        )
+    if isinstance(space, gs.OneOf):
+        if type(value) is not tuple or len(value) != 2 or type(value[0]) is not np.int64:
+            return False
+        return 0 <= value[0] < len(space.spaces) and survives(space.spaces[value[0]], value[1])
+    if isinstance(space, gs.Text):
+        return type(value) is str
+    if isinstance(space, gs.Discrete):
+        return type(value) is space.dtype.type
+    return type(value) is np.ndarray and value.dtype == space.dtype and value.shape == space.shape

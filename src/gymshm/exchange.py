@@ -1,0 +1,121 @@
+"""What a vector environment and its workers exchange at each step, all of it in one segment.
+
+=====================  =================  =========================================================
+field                  lead               written by
+=====================  =================  =========================================================
+observations           (n,) or (K, n)     workers, each its own rows; K is the number of slots
+actions                (n,) or (K, n)     the parent
+rewards                (n,) or (K, n)     workers; float64
+terminations           (n,) or (K, n)     workers; bool
+truncations            (n,) or (K, n)     workers; bool
+final_observations     (n,)               workers, in SAME_STEP mode, before the reset
+lines                  (workers, 2)       parent and worker, one cache line each: see ``doorbell``
+=====================  =================  =========================================================
+
+Observations or actions whose space has no fixed size are not here: they travel pickled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces as gs
+
+from . import segment as segments
+from .doorbell import LINE_WORDS
+from .plan import Field
+from .segment import Segment
+from .spaces import outline
+from .views import Memory, assemble, at_slot
+
+__all__ = ["Exchange", "Terms"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What both sides have to agree on.
+
+    Attributes:
+        observation_space: Of one environment; None where observations travel pickled.
+        action_space: Of one environment; None where actions travel pickled.
+        num_envs: Number of environments.
+        num_workers: Number of workers.
+        slots: Rows of history.
+        keeps_final: Whether terminal observations have a field of their own.
+    """
+
+    observation_space: gs.Space[Any] | None
+    action_space: gs.Space[Any] | None
+    num_envs: int
+    num_workers: int
+    slots: int
+    keeps_final: bool
+
+
+class Exchange:
+    """One side's view of the segment.
+
+    Attributes:
+        segment: The segment.
+        observations, actions: The memory of each slot, as ``create_shared_memory`` shapes it; empty where they travel pickled.
+        final_observations: Likewise, without slots; None where there are none.
+        rewards, terminations, truncations: Arrays of shape ``(slots, n)``.
+    """
+
+    def __init__(self, segment: Segment, terms: Terms) -> None:
+        """Over a segment that :meth:`create` made or a worker attached to."""
+        self.segment, self.terms = segment, terms
+        self._numbers = {field.name: i for i, field in enumerate(segment.header.layout.fields)}
+        self.observations = self._slots("observations")
+        self.actions = self._slots("actions")
+        self.rewards = self._array("rewards").reshape(terms.slots, terms.num_envs)
+        self.terminations = self._array("terminations").reshape(terms.slots, terms.num_envs)
+        self.truncations = self._array("truncations").reshape(terms.slots, terms.num_envs)
+        final = self._numbers.get("final_observations")
+        self.final_observations: Memory | None = None if final is None else assemble(segment, final)
+
+    @classmethod
+    def create(cls, terms: Terms) -> Exchange:
+        """A new segment on these ``terms``, owned by this process.
+
+        Raises:
+            CustomSpaceError, TypeError: A space has no fixed size.
+            OSError: There is no room for it.
+        """
+        n, slots = terms.num_envs, terms.slots
+        lead = (n,) if slots == 1 else (slots, n)
+        number, flag = gs.Box(-np.inf, np.inf, (), np.float64), gs.Box(0, 1, (), np.bool_)
+        word = gs.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (LINE_WORDS,), np.int64)
+        fields = [
+            Field("rewards", lead, outline(number)),
+            Field("terminations", lead, outline(flag)),
+            Field("truncations", lead, outline(flag)),
+            Field("lines", (terms.num_workers, 2), outline(word)),
+        ]
+        if terms.action_space is not None:
+            fields.insert(0, Field("actions", lead, outline(terms.action_space)))
+        if terms.observation_space is not None:
+            fields.insert(0, Field("observations", lead, outline(terms.observation_space)))
+            if terms.keeps_final:
+                fields.append(Field("final_observations", (n,), outline(terms.observation_space)))
+        return cls(segments.create(fields, n), terms)
+
+    def lines(self, worker: int) -> tuple[memoryview, memoryview]:
+        """The parent's line and the line of ``worker``: :data:`LINE_WORDS` int64 each."""
+        pair = self._array("lines")[worker]
+        return memoryview(pair[0]), memoryview(pair[1])
+
+    def _array(self, name: str) -> np.ndarray:
+        (leaf,) = self.segment.header.layout.leaves[self._numbers[name]]
+        return self.segment.array(leaf)
+
+    def _slots(self, name: str) -> list[Memory]:
+        number = self._numbers.get(name)
+        if number is None:
+            return []
+        memory = assemble(self.segment, number)
+        if self.terms.slots == 1:
+            return [memory]
+        return [at_slot(memory, slot) for slot in range(self.terms.slots)]

@@ -1,0 +1,76 @@
+"""Exceptions on their way from a worker to the caller: pickled where that works, told where it does not. Pure."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+
+import cloudpickle
+
+__all__ = ["Failure", "WorkerTraceback", "capture", "rebuild"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong in one environment.
+
+    Attributes:
+        env: Its index.
+        pickled: The exception; None where it can't be pickled, or not be rebuilt.
+        text: The exception's repr.
+        trace: The worker's traceback.
+    """
+
+    env: int
+    pickled: bytes | None
+    text: str
+    trace: str
+
+
+class WorkerTraceback(Exception):
+    """The cause of an exception that was raised in a worker: shows the traceback from there."""
+
+    def __init__(self, trace: str) -> None:
+        """Keeps the text."""
+        super().__init__(trace)
+
+    def __str__(self) -> str:
+        """The traceback, set off as the standard library's process pools do."""
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def capture(env: int, error: BaseException) -> Failure:
+    """``error``, raised by environment ``env``, as what can travel."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        text = repr(error)
+    except Exception:
+        text = f"<{type(error).__name__} whose repr fails>"
+    try:
+        # cloudpickle: exceptions are often defined in scripts, which the other side can't import. And back: many
+        # exceptions pickle well and fail to unpickle, which is better found out here.
+        pickled = cloudpickle.dumps(error)
+        if not isinstance(pickle.loads(pickled), type(error)):
+            pickled = None
+    except Exception:
+        pickled = None
+    return Failure(env, pickled, text, trace)
+
+
+def rebuild(failures: list[Failure]) -> BaseException:
+    """The exception to raise for ``failures``: the last of them, with every worker's traceback as its cause."""
+    last = failures[-1]
+    error: BaseException | None = None
+    if last.pickled is not None:
+        try:
+            error = pickle.loads(last.pickled)
+        except Exception:
+            error = None  # its class is not to be had in this process
+    if not isinstance(error, BaseException):
+        error = RuntimeError(
+            f"Environment {last.env} raised {last.text}, which can't be rebuilt in this process.\n{last.trace}"
+        )
+    traces = [f"Environment {failure.env}:\n{failure.trace}" for failure in failures]
+    error.__cause__ = WorkerTraceback("\n".join(traces))
+    return error

@@ -1,0 +1,76 @@
+"""A crew without processes: the same requests, carried out in the calling process as they are posted. For debugging.
+
+Exceptions come to the caller as they were raised, so a debugger stops where they happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gymnasium import Env
+from gymnasium.vector import AutoresetMode
+
+from .env_group import EnvGroup, Reply
+from .exchange import Exchange
+from .failures import Failure, capture
+from .worker import Operation, Report, Setup, report
+
+__all__ = ["LocalCrew"]
+
+
+class LocalCrew:
+    """Has the interface of :class:`~gymshm.crew.Crew`, which says what each method does.
+
+    Args:
+        env_fns: Functions that create the environments.
+        autoreset_mode: What happens after the end of an episode.
+    """
+
+    processes: Sequence[Any] = ()
+
+    def __init__(self, env_fns: Sequence[Callable[[], Env[Any, Any]]], autoreset_mode: AutoresetMode) -> None:
+        """Builds nothing yet."""
+        self._env_fns, self._autoreset_mode = env_fns, autoreset_mode
+        self.shares = [range(len(env_fns))]
+        self._group: EnvGroup | None = None
+        self._reply: Reply | None = None
+
+    def start(self, timeout: float | None) -> list[Report]:
+        """Builds the environments; ``timeout`` can't be kept here."""
+        self._group = EnvGroup(self._env_fns, 0, self._autoreset_mode)
+        return [report(self._group)]
+
+    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
+        """Binds the arrays."""
+        assert self._group is not None
+        self._group.bind(exchange)
+        return [setup.matches(self._group)]
+
+    def post(self, operation: Operation, slot: int = 0, payloads: Sequence[Any] | None = None) -> None:
+        """Carries out ``operation``."""
+        assert self._group is not None
+        group = self._group
+        if operation is Operation.STEP:
+            self._reply = group.step(slot)
+        elif operation is Operation.STEP_WITH:
+            assert payloads is not None
+            self._reply = group.step(slot, payloads[0])
+        else:
+            assert payloads is not None
+            perform = {Operation.RESET: group.reset, Operation.CALL: group.call, Operation.SET_ATTR: group.set_attr}
+            self._reply = perform[operation](*payloads[0])  # type: ignore[operator]
+
+    def wait(self, timeout: float | None = None) -> list[Reply | None]:
+        """The reply to what was posted; there is nothing to wait for."""
+        return [self._reply]
+
+    def close(self, timeout: float) -> list[Failure]:
+        """Closes the environments; nothing bounds the time that takes."""
+        if self._group is None:
+            return []
+        try:
+            self._group.close()
+        except (Exception, KeyboardInterrupt) as error:
+            return [capture(0, error)]
+        return []

@@ -1,0 +1,218 @@
+"""The child's side of a worker: what its process runs from start to end. ``crew`` is the parent's side.
+
+First a conversation by pickles: the child reports its environments, is told its setup, and says whether the spaces
+match. From then on a request is a sequence number with an :class:`Operation` (see ``doorbell``); a payload follows
+through the connection where there is something that has no place in the segment. The reply is the same number with
+"nothing to add" or "a payload follows". Sequence numbers, not flags: a reply is never taken for another request's.
+
+A worker ends when its parent does, whatever it is doing: a thread watches. Ctrl-C is the parent's to handle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import multiprocessing
+import operator
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from gymnasium import spaces as gs
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from .doorbell import SLEEP_SECONDS, Doorbell
+from .env_group import EnvGroup, Reply
+from .exchange import Exchange, Terms
+from .failures import capture
+from .segment import attach_once
+
+__all__ = ["NOTHING_TO_ADD", "PAYLOAD_FOLLOWS", "Operation", "Report", "Setup", "main", "report"]
+
+
+class Operation(enum.IntEnum):
+    """What is asked of a worker."""
+
+    STEP = 1  # the actions stand in the segment
+    STEP_WITH = 2  # the actions are the payload
+    RESET = 3
+    CALL = 4
+    SET_ATTR = 5
+    CLOSE = 6
+
+
+#: The word that goes with a reply's number.
+NOTHING_TO_ADD, PAYLOAD_FOLLOWS = range(2)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker says of the environments it built: the first one's facts, and every one's observation space."""
+
+    observation_spaces: list[gs.Space[Any]]
+    action_space: gs.Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker is told once all have reported.
+
+    Attributes:
+        segment: Name and digest of the segment.
+        worker: The number of the worker that is told.
+        terms: What both sides agree on.
+        single_observation_space, single_action_space: What its environments' spaces have to match.
+        same_spaces: Whether observation spaces have to be equal; else equal in dtype and shape.
+    """
+
+    segment: tuple[str, bytes]
+    worker: int
+    terms: Terms
+    single_observation_space: gs.Space[Any]
+    single_action_space: gs.Space[Any]
+    same_spaces: bool
+
+    def matches(self, group: EnvGroup) -> tuple[bool, bool]:
+        """Whether observation and action spaces of all environments of ``group`` match."""
+        same = operator.eq if self.same_spaces else is_space_dtype_shape_equiv
+        observations = all(same(self.single_observation_space, env.observation_space) for env in group.envs)
+        return observations, all(self.single_action_space == env.action_space for env in group.envs)
+
+
+def report(group: EnvGroup) -> Report:
+    """What ``group`` has to say of itself."""
+    first = group.envs[0]
+    return Report(
+        [env.observation_space for env in group.envs], first.action_space, dict(first.metadata), first.render_mode
+    )
+
+
+def main(
+    connection: Connection,
+    inherited: Sequence[Connection],
+    env_fns: CloudpickleWrapper[Any],
+    start: int,
+    autoreset_mode: AutoresetMode,
+) -> None:
+    """What a worker process runs.
+
+    Args:
+        connection: To the parent.
+        inherited: The parent's ends of connections, that a fork copied; held here, they would hide the parent's end.
+        env_fns: The functions that create the environments.
+        start: Index of the first environment.
+        autoreset_mode: What happens after the end of an episode.
+    """
+    for end in inherited:
+        end.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, name="gymshm-parent-watch", daemon=True).start()
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent gave up, or is gone
+        group = _build(connection, env_fns.fn, start, autoreset_mode)
+        if group is not None:
+            try:
+                bell = _set_up(connection, group)
+                if bell is not None:
+                    _serve(bell, group)
+            finally:
+                with contextlib.suppress(Exception):
+                    group.close()
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _build(connection: Connection, env_fns: Any, start: int, autoreset_mode: AutoresetMode) -> EnvGroup | None:
+    try:
+        group = EnvGroup(env_fns, start, autoreset_mode)
+        connection.send_bytes(ForkingPickler.dumps(report(group)))
+        return group
+    except (Exception, KeyboardInterrupt) as error:
+        connection.send_bytes(ForkingPickler.dumps(capture(start, error)))
+        return None
+
+
+def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
+    setup: Setup | None = pickle.loads(connection.recv_bytes())
+    if setup is None:
+        return None  # another worker failed
+    try:
+        exchange = Exchange(attach_once(*setup.segment), setup.terms)
+        group.bind(exchange)
+        matches = setup.matches(group)
+    except (Exception, KeyboardInterrupt) as error:
+        connection.send_bytes(ForkingPickler.dumps(capture(group.start, error)))
+        return None
+    theirs, ours = exchange.lines(setup.worker)
+    connection.send_bytes(ForkingPickler.dumps(matches))
+    return Doorbell(ours, theirs, connection)
+
+
+def _serve(bell: Doorbell, group: EnvGroup) -> None:
+    """Answers requests until it is told to close."""
+    sequence = 0
+    while True:
+        while not bell.spin(sequence + 1):
+            bell.sleep(sequence + 1, SLEEP_SECONDS)
+        sequence, operation, slot = bell.said()
+        if operation == Operation.STEP:
+            reply = group.step(slot)
+        elif operation == Operation.STEP_WITH:
+            reply = group.step(slot, pickle.loads(bell.receive()))
+        elif operation == Operation.CLOSE:
+            reply = Reply()
+            try:
+                group.close()
+            except (Exception, KeyboardInterrupt) as error:
+                reply.failures.append(capture(group.start, error))
+        else:
+            arguments = pickle.loads(bell.receive())
+            perform = {Operation.RESET: group.reset, Operation.CALL: group.call, Operation.SET_ATTR: group.set_attr}
+            reply = perform[Operation(operation)](*arguments)
+        if reply is None:
+            bell.signal(sequence, NOTHING_TO_ADD)
+        else:
+            payload = _pickled(reply, group.start)
+            bell.signal(sequence, PAYLOAD_FOLLOWS)
+            bell.connection.send_bytes(payload)
+        if operation == Operation.CLOSE:
+            return
+
+
+def _pickled(reply: Reply, start: int) -> Any:
+    """``reply`` as bytes; what can't be pickled becomes the failure of the environment that gave it."""
+    try:
+        return ForkingPickler.dumps(reply)
+    except Exception:
+        parts: list[tuple[int, str, Any]] = [
+            (i, f"info[{k!r}]", v) for i, _, info in reply.infos for k, v in info.items()
+        ]
+        parts += [(i, f"final_info[{k!r}]", v) for i, final, _ in reply.infos for k, v in (final or {}).items()]
+        parts += [(start + i, "observation", value) for i, value in enumerate(reply.observations or [])]
+        parts += [(i, "final observation", value) for i, value in reply.final_observations]
+        parts += [(start + i, "result", value) for i, value in enumerate(reply.results or [])]
+        cleaned = Reply()
+        cleaned.failures = list(reply.failures)
+        for env, what, value in parts:
+            try:
+                ForkingPickler.dumps(value)
+            except Exception as error:
+                told = TypeError(
+                    f"Expected {what} of environment {env} to be picklable, got {type(value).__name__}: {error}"
+                )
+                cleaned.failures.append(capture(env, told.with_traceback(error.__traceback__)))
+        return ForkingPickler.dumps(cleaned)
