@@ -25,6 +25,7 @@ from .errors import (
 from .row_writer import row_writer
 from .segment import Segment
 from .spaces import describe
+from .vector_env import ShmVectorEnv
 from .views import segment_of
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "SegmentExistsError",
     "SegmentFormatError",
     "SegmentNotFoundError",
+    "ShmVectorEnv",
     "WorkerDiedError",
     "__version__",
     "attach",

@@ -35,7 +35,7 @@ from numpy import ndarray
 from .errors import Mismatch, MissingKeyError
 from .plan import Field
 from .segment import create as create_segment
-from .spaces import describe, outline
+from .spaces import Description, describe, outline
 from .values import shown
 from .views import ArrayLeaf, Memory, assemble, leaves
 
@@ -152,6 +152,29 @@ def create_shared_memory(
     n = operator.index(n)
     if n < 0:
         raise ValueError(f"Expected a number of environments from 0 up, got n={n}.")
+    description, foreign = _outline(space)
+    parts = iter(foreign)
+
+    def make_foreign(_: str) -> Memory:
+        part = next(parts)
+        handler = _create.custom(type(part))
+        assert handler is not None
+        return handler(part, n=n, ctx=ctx)
+
+    return assemble(create_segment([Field("values", (n,), description)], n, name), foreign=make_foreign)
+
+
+def can_be_packed(space: gs.Space[Any]) -> bool:
+    """Whether all of ``space`` stands in a segment; False where a part of it is made by somebody's handler.
+
+    Raises:
+        CustomSpaceError, TypeError: As :func:`create_shared_memory`.
+    """
+    return not _outline(space)[1]
+
+
+def _outline(space: gs.Space[Any]) -> tuple[Description, list[gs.Space[Any]]]:
+    """The description of ``space``, and the parts of it that handlers make, in the order of the tree."""
     foreign: list[gs.Space[Any]] = []
 
     def is_foreign(part: gs.Space[Any]) -> bool:
@@ -161,15 +184,7 @@ def create_shared_memory(
         foreign.append(part)
         return True
 
-    def make_foreign(_: str) -> Memory:
-        part = next(parts)
-        handler = _create.custom(type(part))
-        assert handler is not None
-        return handler(part, n=n, ctx=ctx)
-
-    description = outline(space, is_foreign)
-    parts = iter(foreign)
-    return assemble(create_segment([Field("values", (n,), description)], n, name), foreign=make_foreign)
+    return outline(space, is_foreign), foreign
 
 
 _create = _Function("create_shared_memory", "Cannot create a shared memory", {})
