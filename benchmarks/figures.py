@@ -1,0 +1,84 @@
+"""Samples -> medians with quartiles, and how they and tables are printed. Pure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from statistics import median, quantiles
+from typing import Any, NamedTuple
+
+__all__ = ["Spread", "add_json_option", "number", "ratios", "spread", "table", "verdict", "write_json"]
+
+
+class Spread(NamedTuple):
+    """The median of samples, and the quartiles on either side of it."""
+
+    low: float
+    median: float
+    high: float
+
+    def text(self, scale: float = 1.0, unit: str = "") -> str:
+        """As "13.7 µs [13.5, 14.1]", after multiplication by ``scale``."""
+        low, middle, high = (number(figure * scale) for figure in self)
+        return f"{middle}{' ' if unit else ''}{unit} [{low}, {high}]"
+
+
+def spread(samples: Sequence[float]) -> Spread:
+    """Median and quartiles; of a single sample, the sample three times."""
+    if len(samples) < 2:
+        return Spread(samples[0], samples[0], samples[0])
+    low, _, high = quantiles(samples, n=4, method="inclusive")
+    return Spread(low, median(samples), high)
+
+
+def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
+    """The ratio of each pair: what was measured one after the other, in the same round."""
+    return [a / b for a, b in zip(above, below, strict=True)]
+
+
+def number(figure: float) -> str:
+    """Three significant digits, and thousands grouped by a space: what a reader can take in."""
+    if figure == 0:
+        return "0"
+    if abs(figure) >= 1000:
+        digits = 10 ** max(0, len(str(int(abs(figure)))) - 3)
+        return f"{round(figure / digits) * digits:,}".replace(",", " ")
+    return f"{figure:.3g}"
+
+
+def verdict(met: bool | None) -> str:
+    """The last column of a table; None where the run was too short, or a contender is absent."""
+    return "-" if met is None else "yes" if met else "**no**"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, its columns padded so that it can be read as it is."""
+    lines = [list(head), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """The option that all scripts share."""
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="write every sample as JSON lines: to FILE beside the tables, or without FILE to stdout in their place",
+    )
+
+
+def write_json(target: str, lines: Iterable[dict[str, Any]]) -> None:
+    """Writes one object a line, to the file ``target`` or, where that is "-", to stdout."""
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        with open(target, "w") as file:
+            file.write(text)
