@@ -44,8 +44,8 @@ def sentence(machine: dict[str, object]) -> str:
     assert isinstance(versions, dict)
     packages = ", ".join(f"{name} {number}" for name, number in versions.items())
     return (
-        f"{machine['date']}: {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}, "
-        f"{packages}; load of other programs at the start: {machine['load']}"
+        f"{machine['date']}: {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, "
+        f"Python {machine['python']}, {packages}; load of other programs: {machine['load']}"
     )
 
 

@@ -38,7 +38,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked of ``ours``: "faster" than ``yardstick`` at least ``factor`` times, "within" ``factor`` times of it, or
+    """What is asked of ``ours``: ``factor`` times "faster" than ``yardstick``, "within" ``factor`` times of it, or
     "at most" ``factor`` by itself.
     """
 
