@@ -14,19 +14,22 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gs
 
-from .dispatch import Pending, collect
+from .dispatch import Pending, collect, read_from_shared_memory
 from .errors import Mismatch
 from .spaces import describe
 from .views import ArrayLeaf, Memory, TextLeaf
 
-__all__ = ["batch_writer", "detached", "detached_row", "rows_reader", "survives"]
+__all__ = ["batch_reader", "batch_writer", "detached", "detached_row", "rows_reader", "survives"]
+
+#: The most values of a ``Discrete`` for which a table of scalars is worth its memory.
+_FEW = 1 << 12
 
 
 def batch_writer(space: gs.Space[Any], memory: Memory, n: int) -> Callable[[Any], bool]:
     """A function of one batch of ``space`` that stores it in ``memory``, if it is just that, and says whether it did.
 
-    Just that means ``n`` rows of exactly the space's dtype and shape: what comes out is what went in. It never converts,
-    since environments notice: a ``time.sleep`` takes a float64 and no float32.
+    Just that means ``n`` rows of exactly the space's dtype and shape: what comes out is what went in. It never
+    converts, since environments notice: a ``time.sleep`` takes a float64 and no float32.
     """
     if type(memory) is not ArrayLeaf:
         return lambda batch: _write(space, memory, n, batch)
@@ -105,7 +108,38 @@ def rows_reader(space: gs.Space[Any], memory: Memory, start: int, stop: int) -> 
     view = memory.live_view()[start:stop]
     if type(memory) is TextLeaf:
         return lambda: list(memory.code.decode(view))
+    if isinstance(space, gs.Discrete) and space.n <= _FEW:
+        return _scalars_reader(view, int(space.start), int(space.n))
     return lambda: list(view.copy())
+
+
+def _scalars_reader(view: np.ndarray, start: int, n: int) -> Callable[[], list[Any]]:
+    """Reads numpy scalars out of a table: they are immutable, and making one costs more than an environment's step."""
+    scalars = {value: view.dtype.type(value) for value in range(start, start + n)}
+    scalar = scalars.__getitem__
+
+    def read() -> list[Any]:
+        try:
+            return list(map(scalar, view.tolist()))
+        except KeyError:  # no action of the space; the environment has to say what it thinks of that
+            return list(view.copy())
+
+    return read
+
+
+def batch_reader(space: gs.Space[Any], memory: Memory, n: int, copy: bool) -> Callable[[], Any]:
+    """A function that gives the batch as ``read_from_shared_memory`` does, or a copy that shares nothing with it."""
+    described = describe(space)
+    if isinstance(described, gs.Dict):
+        parts = {key: batch_reader(child, memory[key], n, copy) for key, child in described.spaces.items()}
+        return lambda: {key: read() for key, read in parts.items()}
+    if isinstance(described, gs.Tuple):
+        readers = [batch_reader(child, part, n, copy) for child, part in zip(described.spaces, memory, strict=True)]
+        return lambda: tuple([read() for read in readers])
+    if type(memory) is ArrayLeaf:
+        view = memory.live_view()
+        return view.copy if copy else view.view
+    return lambda: detached(read_from_shared_memory(space, memory, n))
 
 
 def detached(batch: Any) -> Any:
@@ -120,7 +154,7 @@ def detached(batch: Any) -> Any:
 
 
 def detached_row(space: gs.Space[Any], batch: Any, i: int) -> Any:
-    """Environment ``i``'s value out of ``batch``, sharing nothing with it; just what went in, if it :func:`survives`."""
+    """Environment ``i``'s value out of ``batch``, sharing nothing with it: just what went in, if that survives."""
     space = describe(space)
     if isinstance(space, gs.Dict):
         return {key: detached_row(child, batch[key], i) for key, child in space.spaces.items()}
@@ -154,9 +188,9 @@ def survives(space: gs.Space[Any], value: Any) -> bool:
     if isinstance(space, gs.OneOf):
         if type(value) is not tuple or len(value) != 2 or type(value[0]) is not np.int64:
             return False
-        return 0 <= value[0] < len(space.spaces) and survives(space.spaces[value[0]], value[1])
+        return bool(0 <= value[0] < len(space.spaces)) and survives(space.spaces[value[0]], value[1])
     if isinstance(space, gs.Text):
         return type(value) is str
     if isinstance(space, gs.Discrete):
         return type(value) is space.dtype.type
-    return type(value) is np.ndarray and value.dtype == space.dtype and value.shape == space.shape
+    return type(value) is np.ndarray and bool(value.dtype == space.dtype) and value.shape == space.shape

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import multiprocessing
 import pickle
 import signal
@@ -25,7 +26,7 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
-from .doorbell import SLEEP_SECONDS, Doorbell, fence_once
+from .doorbell import SLEEP_SECONDS, Doorbell, fence
 from .env_group import Reply
 from .errors import WorkerDiedError
 from .exchange import Exchange
@@ -45,7 +46,7 @@ def share(num_envs: int, num_workers: int) -> list[range]:
     """Which environments each worker runs: contiguous, and as even as possible (17 on 6: 3, 3, 3, 3, 3, 2)."""
     least, more = divmod(num_envs, num_workers)
     starts = [worker * least + min(worker, more) for worker in range(num_workers + 1)]
-    return [range(start, stop) for start, stop in zip(starts, starts[1:], strict=False)]
+    return [range(start, stop) for start, stop in itertools.pairwise(starts)]
 
 
 class _Worker:
@@ -155,7 +156,7 @@ class Crew:
         worker.process = process
 
     def _hear_all(self, deadline: float | None) -> list[Any]:
-        """One message from each worker, by pickle; the first :class:`Failure` among them is raised once all have come."""
+        """One message from each worker, by pickle; once all have come, failures among them are raised."""
         heard: dict[int, Any] = {}
         while len(heard) < len(self._workers):
             waiting = [worker for worker in self._workers if worker.number not in heard]
@@ -199,7 +200,7 @@ class Crew:
             worker.bell.post(sequence, operation, slot)
         self._pending = workers[:]
         self._replies = [None] * len(workers)
-        fence_once()
+        fence()
         for worker in workers:
             try:
                 worker.bell.ring()
@@ -301,7 +302,8 @@ class Crew:
     def _farewells(self, asked: list[_Worker], deadline: float) -> list[Failure]:
         """Waits until the processes have ended, and takes what they say before they do."""
         failures: list[Failure] = []
-        waiting = {worker.connection: worker for worker in asked}
+        connection: Any
+        waiting: dict[Any, _Worker] = {worker.connection: worker for worker in asked}
         while waiting and (ready := wait(list(waiting), max(0.0, deadline - time.monotonic()))):
             for connection in ready:
                 try:

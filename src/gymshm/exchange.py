@@ -59,7 +59,8 @@ class Exchange:
 
     Attributes:
         segment: The segment.
-        observations, actions: The memory of each slot, as ``create_shared_memory`` shapes it; empty where they travel pickled.
+        observations, actions: The memory of each slot, as ``create_shared_memory`` shapes it; none where they travel
+            pickled.
         final_observations: Likewise, without slots; None where there are none.
         rewards, terminations, truncations: Arrays of shape ``(slots, n)``.
     """
@@ -86,7 +87,8 @@ class Exchange:
         """
         n, slots = terms.num_envs, terms.slots
         lead = (n,) if slots == 1 else (slots, n)
-        number, flag = gs.Box(-np.inf, np.inf, (), np.float64), gs.Box(0, 1, (), np.bool_)
+        number = gs.Box(-np.inf, np.inf, (), np.float64)
+        flag = gs.Box(0, 1, (), np.bool_)  # type: ignore[arg-type]
         word = gs.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (LINE_WORDS,), np.int64)
         fields = [
             Field("rewards", lead, outline(number)),

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
 
+from .arguments import check_concurrency, check_mode, positive, workers_for
 from .batches import batch_writer, detached, detached_row
 from .crew import Crew
 from .dispatch import can_be_packed, read_from_shared_memory
@@ -112,20 +113,18 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.num_envs = len(env_fns)
-        self.slots = _positive(slots, "slots")
-        self.max_concurrency = _check_concurrency(max_concurrency)
-        if worker is not None:
-            raise ValueError(
-                "Expected worker=None: ShmVectorEnv has a protocol of its own. A custom worker function goes on working with "
-                "`gymnasium.vector.AsyncVectorEnv(env_fns, worker=...)`, whose memory `gymshm.create_shared_memory` can make."
-            )
+        self.slots = positive(slots, "slots")
+        self.max_concurrency = check_concurrency(max_concurrency)
+        check_mode(observation_mode)
         if self.num_envs == 0:
             raise ValueError("Expected at least one function in env_fns, got none.")
-        _check_mode(observation_mode)
-        most = self.num_envs if max_concurrency is None else min(self.num_envs, max_concurrency)
-        if num_workers is None:
-            num_workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.num_workers = 0 if num_workers == 0 else min(_positive(num_workers, "num_workers"), most)
+        if worker is not None:
+            raise ValueError(
+                "Expected worker=None: ShmVectorEnv has a protocol of its own. A custom worker function goes on "
+                "working with `gymnasium.vector.AsyncVectorEnv(env_fns, worker=...)`, whose memory "
+                "`gymshm.create_shared_memory` can make."
+            )
+        self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
         self._state = AsyncState.DEFAULT
         self._broken: WorkerDiedError | None = None
         self._slot = 0
@@ -167,7 +166,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _set_up(self, timeout: float | None) -> None:
         terms = Terms(
             observation_space=self.single_observation_space if self._shares_observations() else None,
-            action_space=self.single_action_space if _packs(self.single_action_space) else None,
+            action_space=self.single_action_space if self._packs_actions() else None,
             num_envs=self.num_envs,
             num_workers=max(1, self.num_workers),
             slots=self.slots,
@@ -189,21 +188,21 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         matches = self._crew.set_up(setup, self._exchange, timeout)
         if not all(observations for observations, _ in matches):
             raise RuntimeError(
-                f"{type(self).__name__}(..., observation_mode='same') however some of the sub-environments observation spaces "
-                "are not equivalent. If this is intentional, use `observation_mode='different'` instead."
+                f"{type(self).__name__}(..., observation_mode='same') however some of the sub-environments observation "
+                "spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead."
                 if self.observation_mode == "same"
-                else f"{type(self).__name__}(..., observation_mode='different' or custom space) however the sub-environment's "
-                "observation spaces do not share a common shape and dtype."
+                else f"{type(self).__name__}(..., observation_mode='different' or custom space) however the "
+                "sub-environment's observation spaces do not share a common shape and dtype."
             )
         if not all(actions for _, actions in matches):
             raise RuntimeError(
-                f"Some environments have an action space different from `{self.single_action_space}`. In order to batch "
-                "actions, the action spaces from all environments must be equal."
+                f"Some environments have an action space different from `{self.single_action_space}`. In order to "
+                "batch actions, the action spaces from all environments must be equal."
             )
         self._write_actions = [
             batch_writer(self.single_action_space, memory, self.num_envs) for memory in self._exchange.actions
         ]
-        self._pickled_observations = create_empty_array(self.single_observation_space, self.num_envs)
+        self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
     def _shares_observations(self) -> bool:
         """Whether observations go through the segment; refuses what ``shared_memory=True`` can't do."""
@@ -213,9 +212,15 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             return can_be_packed(self.single_observation_space)
         except CustomSpaceError as error:
             raise ValueError(
-                f"Using `{type(self).__name__}(..., shared_memory=True)` caused an error, you can disable this feature with "
-                "`shared_memory=False` however this is slower."
+                f"Using `{type(self).__name__}(..., shared_memory=True)` caused an error, you can disable this "
+                "feature with `shared_memory=False` however this is slower."
             ) from error
+
+    def _packs_actions(self) -> bool:
+        try:
+            return can_be_packed(self.single_action_space)
+        except (CustomSpaceError, TypeError):
+            return False
 
     # --- reset --------------------------------------------------------------------------------------------------------
 
@@ -255,7 +260,8 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             seeds = list(seed)
         if len(seeds) != self.num_envs:
             raise ValueError(
-                f"If seeds are passed as a list the length must match num_envs={self.num_envs} but got length={len(seeds)}."
+                f"If seeds are passed as a list the length must match num_envs={self.num_envs} but got "
+                f"length={len(seeds)}."
             )
         mask = [True] * self.num_envs
         if options is not None and "reset_mask" in options:
@@ -282,8 +288,8 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.
-            Exception: What an environment raised, with the worker's traceback as its cause. The environments can be used
-                again.
+            Exception: What an environment raised, with the worker's traceback as its cause. The environments can be
+                used again.
         """
         replies = self._wait(AsyncState.WAITING_RESET, timeout)
         infos: dict[str, Any] = {}
@@ -366,8 +372,8 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.
-            Exception: What an environment raised, with the worker's traceback as its cause. The environments can be used
-                again.
+            Exception: What an environment raised, with the worker's traceback as its cause. The environments can be
+                used again.
         """
         replies = self._wait(AsyncState.WAITING_STEP, timeout)
         exchange, slot = self._exchange, self._slot
@@ -455,7 +461,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return replies
 
     def _raised(self, failures: list[Failure]) -> BaseException:
-        """What to raise for ``failures``; reports each of them in gymnasium's own words, which people search logs for."""
+        """What to raise for ``failures``; reports each in gymnasium's own words, which people search logs for."""
         for failure in failures:
             logger.error(f"Received the following error from Worker-{failure.env} - Shutting it down")
             logger.error(f"{failure.trace}")
@@ -544,7 +550,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """The seed of every environment's random generator."""
         return self.get_attr("np_random_seed")
 
-    @property
+    @property  # type: ignore[misc]  # read-only, as gymnasium's own vector environments have it
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """Every environment's random generator, as a copy."""
         return self.get_attr("np_random")
@@ -564,8 +570,8 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Ends the workers, in bounded time: asks them to close their environments, then SIGTERM, then SIGKILL.
 
-        What a pending call would have given is dropped. An exception that an environment raises while it is closed comes
-        as a warning: it never takes the place of one that is on its way.
+        What a pending call would have given is dropped. An exception that an environment raises while it is closed
+        comes as a warning: it never takes the place of one that is on its way.
 
         Args:
             timeout: Seconds that the environments are given; None for 15.
@@ -588,38 +594,3 @@ def _end(crew: Crew | LocalCrew, pid: int, segment: Segment | None = None) -> No
         crew.close(_DROPPED_CLOSE_SECONDS)
         if segment is not None:
             segment.unlink()
-
-
-def _packs(space: Space[Any]) -> bool:
-    try:
-        return can_be_packed(space)
-    except (CustomSpaceError, TypeError):
-        return False
-
-
-def _positive(value: int, name: str) -> int:
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"Expected {name} to be a positive integer, got {value!r}.")
-    return int(value)
-
-
-def _check_concurrency(value: int | None) -> int | None:
-    if value is not None:
-        if not isinstance(value, int | np.integer):
-            raise ValueError(f"`max_concurrency` must be an integer or None, got {type(value)}.")
-        if value < 1:
-            raise ValueError(f"`max_concurrency` must be a positive or None, got {value}.")
-    return value
-
-
-def _check_mode(mode: Any) -> None:
-    if isinstance(mode, tuple) and len(mode) == 2:
-        if not isinstance(mode[0], Space) or not isinstance(mode[1], Space):
-            raise TypeError(
-                f"Expected both elements of observation_mode to be Spaces, got {type(mode[0])} and {type(mode[1])}"
-            )
-    elif mode not in ("same", "different"):
-        raise ValueError(
-            "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation space, "
-            f"actual got {mode}"
-        )

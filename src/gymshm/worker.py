@@ -18,7 +18,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
@@ -181,8 +181,12 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
                 reply.failures.append(capture(group.start, error))
         else:
             arguments = pickle.loads(bell.receive())
-            perform = {Operation.RESET: group.reset, Operation.CALL: group.call, Operation.SET_ATTR: group.set_attr}
-            reply = perform[Operation(operation)](*arguments)
+            perform: dict[int, Callable[..., Reply]] = {
+                Operation.RESET: group.reset,
+                Operation.CALL: group.call,
+                Operation.SET_ATTR: group.set_attr,
+            }
+            reply = perform[operation](*arguments)
         if reply is None:
             bell.signal(sequence, NOTHING_TO_ADD)
         else:

@@ -1,0 +1,79 @@
+"""What ``ShmVectorEnv`` is told at construction: checked before anything is started."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+
+__all__ = ["check_concurrency", "check_mode", "positive", "workers_for"]
+
+
+def workers_for(num_workers: int | None, num_envs: int, max_concurrency: int | None) -> int:
+    """How many worker processes to start; 0 for none.
+
+    Args:
+        num_workers: What was asked for; None for as many as this process has CPUs.
+        num_envs: Number of environments: more workers would have nothing to do.
+        max_concurrency: The most environments that may execute at a time: each worker executes one.
+
+    Raises:
+        ValueError: ``num_workers`` is no number of workers.
+    """
+    if num_workers is None:
+        num_workers = usable_cpus()
+    if num_workers == 0:
+        return 0
+    return min(positive(num_workers, "num_workers"), num_envs, max_concurrency or num_envs)
+
+
+def usable_cpus() -> int:
+    """The CPUs that this process may use, as the scheduler tells it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def positive(value: Any, name: str) -> int:
+    """``value``, an argument called ``name``, as an int from 1 up.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"Expected {name} to be a positive integer, got {value!r}.")
+    return int(value)
+
+
+def check_concurrency(value: Any) -> int | None:
+    """``max_concurrency``, if it is one.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, int | np.integer):
+        raise ValueError(f"`max_concurrency` must be an integer or None, got {type(value)}.")
+    if value < 1:
+        raise ValueError(f"`max_concurrency` must be a positive or None, got {value}.")
+    return int(value)
+
+
+def check_mode(mode: Any) -> None:
+    """Refuses what is no ``observation_mode``.
+
+    Raises:
+        TypeError: It is a pair, and not of spaces.
+        ValueError: It is something else.
+    """
+    if isinstance(mode, tuple) and len(mode) == 2:
+        if not isinstance(mode[0], Space) or not isinstance(mode[1], Space):
+            raise TypeError(
+                f"Expected both elements of observation_mode to be Spaces, got {type(mode[0])} and {type(mode[1])}"
+            )
+    elif mode not in ("same", "different"):
+        raise ValueError(
+            "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
+            f"space, actual got {mode}"
+        )
