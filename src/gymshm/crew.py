@@ -27,11 +27,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
 from .doorbell import SLEEP_SECONDS, Doorbell, fence
-from .env_group import Reply
 from .errors import WorkerDiedError
 from .exchange import Exchange
 from .failures import Failure, rebuild
-from .worker import PAYLOAD_FOLLOWS, Operation, Report, Setup, main
+from .reply import ALL_IN_COLUMNS, Reply
+from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Operation, Report, Setup, main
 
 __all__ = ["Crew", "share"]
 
@@ -223,7 +223,10 @@ class Crew:
             if not worker.bell.spin(sequence):
                 self._sleep(worker, sequence, deadline)
                 continue
-            if worker.bell.said()[1] == PAYLOAD_FOLLOWS:
+            word = worker.bell.said()[1]
+            if word == INFOS_IN_COLUMNS:
+                self._replies[worker.number] = ALL_IN_COLUMNS
+            elif word == PAYLOAD_FOLLOWS:
                 try:
                     self._replies[worker.number] = pickle.loads(worker.bell.receive())
                 except (EOFError, OSError):

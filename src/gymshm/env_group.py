@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from gymnasium import Env
@@ -23,41 +23,12 @@ from .batches import rows_reader, survives
 from .errors import Mismatch
 from .exchange import Exchange
 from .failures import Failure, capture
+from .info_columns import ColumnWriter
+from .reply import ALL_IN_COLUMNS, Reply
 from .row_writer import row_writer
 from .values import shown
 
-__all__ = ["EnvGroup", "Info", "Reply"]
-
-#: (index of the environment, its info).
-Info: TypeAlias = tuple[int, dict[str, Any]]
-
-
-class Reply:
-    """What a request gave beside what stands in the exchange.
-
-    Attributes:
-        infos: Of the environments that had any to give.
-        final_infos: Of the episodes that ended in this step, where there were any.
-        observations: One per environment, where observations travel pickled.
-        final_observations: (index, observation) of the episodes that ended, where it would not survive the segment.
-        results: One per environment, of a call.
-        failures: Of the environments that raised.
-    """
-
-    __slots__ = ("failures", "final_infos", "final_observations", "infos", "observations", "results")
-
-    def __init__(self) -> None:
-        """Empty."""
-        self.infos: list[Info] = []
-        self.final_infos: list[Info] = []
-        self.observations: list[Any] | None = None
-        self.final_observations: list[tuple[int, Any]] = []
-        self.results: list[Any] | None = None
-        self.failures: list[Failure] = []
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
-        return any(getattr(self, name) not in (None, []) for name in self.__slots__)
+__all__ = ["EnvGroup"]
 
 
 class EnvGroup:
@@ -94,8 +65,9 @@ class EnvGroup:
         self._rewards: list[Any] = [rewards[own].data for rewards in exchange.rewards]
         self._terminations = [ends[own].data for ends in exchange.terminations]
         self._truncations = [ends[own].data for ends in exchange.truncations]
+        self._columns = ColumnWriter(exchange, indices)
         self._has_ends = [False] * terms.slots
-        self._no_ends = bytes(len(self.envs))
+        self._no_ends = np.zeros(len(self.envs), np.bool_).data
         self._actions = [
             rows_reader(terms.action_space, memory, indices.start, indices.stop)
             for memory in exchange.actions
@@ -121,6 +93,7 @@ class EnvGroup:
             self._has_ends[slot] = False
             self._terminations[slot][:] = self._truncations[slot][:] = self._no_ends
         reply: Reply | None = None
+        in_columns: list[int] = []
         writers = self._writers[slot] or self._bind_writers(slot)
         # Unchecked: they are as long as each other, and this is the hot loop.
         for i, step, write, action in zip(self._numbers, self._steps, writers, actions):  # noqa: B905
@@ -133,14 +106,23 @@ class EnvGroup:
                     observation, info = self._end_episode(i, slot, observation, terminated, truncated, info, reply)
                 write(observation)
                 if info or type(info) is not dict:
-                    reply = reply if reply is not None else Reply()
-                    reply.infos.append((self.start + i, _checked(info)))
+                    if self._columns.store(i, info):
+                        in_columns.append(self.start + i)
+                    else:
+                        reply = reply if reply is not None else Reply()
+                        reply.infos.append((self.start + i, _checked(info)))
+                        reply.schema = self._columns.propose(info) or reply.schema
             except (Exception, KeyboardInterrupt) as error:
                 reply = reply if reply is not None else Reply()
                 reply.failures.append(self._capture(i, error))
         if self._exchange.terms.observation_space is None:
             reply = reply if reply is not None else Reply()
             reply.observations = list(self._observations)
+        if in_columns:
+            if not reply and len(in_columns) == len(self.envs):
+                return ALL_IN_COLUMNS
+            reply = reply if reply is not None else Reply()
+            reply.in_columns = in_columns
         return reply or None
 
     def reset(

@@ -9,6 +9,8 @@ rewards                (n,) or (K, n)     workers; float64
 terminations           (n,) or (K, n)     workers; bool
 truncations            (n,) or (K, n)     workers; bool
 final_observations     (n,)               workers, in SAME_STEP mode, before the reset
+info_floats            (16, n)            workers; float64: see ``info_columns``
+info_integers          (16, n)            workers; int64
 lines                  (workers, 2)       parent and worker, one cache line each: see ``doorbell``
 =====================  =================  =========================================================
 
@@ -30,7 +32,10 @@ from .segment import Segment
 from .spaces import outline
 from .views import Memory, assemble, at_slot
 
-__all__ = ["Exchange", "Terms"]
+__all__ = ["INFO_COLUMNS", "Exchange", "Terms"]
+
+#: Columns of each kind for numeric infos; who has more keys than that has the rest of them pickled.
+INFO_COLUMNS = 16
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Exchange:
             pickled.
         final_observations: Likewise, without slots; None where there are none.
         rewards, terminations, truncations: Arrays of shape ``(slots, n)``.
+        info_columns: By kind, arrays of shape ``(INFO_COLUMNS, n)``.
     """
 
     def __init__(self, segment: Segment, terms: Terms) -> None:
@@ -74,6 +80,7 @@ class Exchange:
         self.rewards = self._array("rewards").reshape(terms.slots, terms.num_envs)
         self.terminations = self._array("terminations").reshape(terms.slots, terms.num_envs)
         self.truncations = self._array("truncations").reshape(terms.slots, terms.num_envs)
+        self.info_columns = {kind: self._array(f"info_{kind}") for kind in ("floats", "integers")}
         final = self._numbers.get("final_observations")
         self.final_observations: Memory | None = None if final is None else assemble(segment, final)
 
@@ -89,11 +96,14 @@ class Exchange:
         lead = (n,) if slots == 1 else (slots, n)
         number = gs.Box(-np.inf, np.inf, (), np.float64)
         flag = gs.Box(0, 1, (), np.bool_)  # type: ignore[arg-type]
+        integer = gs.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (), np.int64)
         word = gs.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (LINE_WORDS,), np.int64)
         fields = [
             Field("rewards", lead, outline(number)),
             Field("terminations", lead, outline(flag)),
             Field("truncations", lead, outline(flag)),
+            Field("info_floats", (INFO_COLUMNS, n), outline(number)),
+            Field("info_integers", (INFO_COLUMNS, n), outline(integer)),
             Field("lines", (terms.num_workers, 2), outline(word)),
         ]
         if terms.action_space is not None:

@@ -11,9 +11,10 @@ from typing import Any
 from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 
-from .env_group import EnvGroup, Reply
+from .env_group import EnvGroup
 from .exchange import Exchange
 from .failures import Failure, capture
+from .reply import Reply
 from .worker import Operation, Report, Setup, report
 
 __all__ = ["LocalCrew"]

@@ -17,14 +17,15 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
 
 from .arguments import check_concurrency, check_mode, positive, workers_for
-from .batches import batch_writer, detached, detached_row
+from .batches import batch_reader, batch_writer, detached_row
 from .crew import Crew
 from .dispatch import can_be_packed, read_from_shared_memory
-from .env_group import Reply
 from .errors import WorkerDiedError
 from .exchange import Exchange, Terms
 from .failures import Failure, rebuild
+from .info_columns import ColumnReader, batch
 from .local_crew import LocalCrew
+from .reply import Reply
 from .segment import Segment
 from .views import leaves
 from .worker import Operation, Report, Setup
@@ -202,6 +203,11 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._write_actions = [
             batch_writer(self.single_action_space, memory, self.num_envs) for memory in self._exchange.actions
         ]
+        self._observe = [
+            batch_reader(self.single_observation_space, memory, self.num_envs, self.copy)
+            for memory in self._exchange.observations
+        ]
+        self._infos = ColumnReader(self._exchange, self._crew.shares)
         self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
     def _shares_observations(self) -> bool:
@@ -292,10 +298,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 used again.
         """
         replies = self._wait(AsyncState.WAITING_RESET, timeout)
-        infos: dict[str, Any] = {}
-        for reply in replies:
-            for env, _, info in reply.infos if reply is not None else ():
-                infos = self._add_info(infos, info, env)
+        infos = batch(self._infos.told(replies), self._add_info)
         return self._take_observations(replies), infos
 
     def _check_mask(self, mask: Any) -> list[bool]:
@@ -378,32 +381,33 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         replies = self._wait(AsyncState.WAITING_STEP, timeout)
         exchange, slot = self._exchange, self._slot
         terminations, truncations = exchange.terminations[slot].copy(), exchange.truncations[slot].copy()
-        infos: dict[str, Any] = {}
         if self._terms.keeps_final and (terminations.any() or truncations.any()):
             infos = self._same_step_infos(replies, terminations | truncations)
         else:
-            for reply in replies:
-                if reply is not None:
-                    for env, _, info in reply.infos:
-                        infos = self._add_info(infos, info, env)
+            infos = self._batched_infos(replies)
         return self._take_observations(replies), exchange.rewards[slot].copy(), terminations, truncations, infos
 
-    def _same_step_infos(self, replies: list[Reply | None], ended: np.ndarray) -> dict[str, Any]:
+    def _batched_infos(self, replies: Sequence[Reply | None]) -> dict[str, Any]:
+        infos = self._infos.common(replies)
+        return infos if infos is not None else batch(self._infos.told(replies), self._add_info)
+
+    def _same_step_infos(self, replies: Sequence[Reply | None], ended: np.ndarray) -> dict[str, Any]:
         """The infos of a step in which episodes ended: in the order in which ``SyncVectorEnv`` adds them."""
-        told = {env: (final, info) for reply in replies if reply is not None for env, final, info in reply.infos}
+        told = self._infos.told(replies)
+        final_infos = {env: info for reply in replies if reply is not None for env, info in reply.final_infos}
         pickled = {env: value for reply in replies if reply is not None for env, value in reply.final_observations}
         space, final_observations = self.single_observation_space, self._exchange.final_observations
-        batch = None
+        observations = None
         if final_observations is not None:
-            batch = read_from_shared_memory(space, final_observations, self.num_envs)
+            observations = read_from_shared_memory(space, final_observations, self.num_envs)
         infos: dict[str, Any] = {}
         for env, has_ended in enumerate(ended.tolist()):
-            final, info = told.get(env, (None, {}))
             if has_ended:
-                value = pickled[env] if env in pickled else detached_row(space, batch, env)
-                infos = self._add_info(infos, {"final_obs": value, "final_info": final or {}}, env)
-            if info:
-                infos = self._add_info(infos, info, env)
+                value = pickled[env] if env in pickled else detached_row(space, observations, env)
+                final = {"final_obs": value, "final_info": final_infos.get(env, {})}
+                infos = self._add_info(infos, final, env)
+            if env in told:
+                infos = self._add_info(infos, told[env], env)
         return infos
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -417,12 +421,12 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self.single_observation_space, self._exchange.observations[self._slot], self.num_envs
         )
 
-    def _take_observations(self, replies: list[Reply | None]) -> Any:
+    def _take_observations(self, replies: Sequence[Reply | None]) -> Any:
         if self._terms.observation_space is None:
             rows = [row for reply in replies for row in (reply.observations or () if reply is not None else ())]
             self._pickled_observations = concatenate(self.single_observation_space, rows, self._pickled_observations)
             return deepcopy(self._pickled_observations) if self.copy else self._pickled_observations
-        return detached(self.observations) if self.copy else self.observations
+        return self._observe[self._slot]()
 
     def _check_idle(self, caller: str) -> None:
         if self._state is not AsyncState.DEFAULT or self.closed or self._broken is not None:
@@ -438,7 +442,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if self._broken is not None:
             raise self._broken
 
-    def _wait(self, state: AsyncState, timeout: float | None) -> list[Reply | None]:
+    def _wait(self, state: AsyncState, timeout: float | None) -> Sequence[Reply | None]:
         """Waits for what is pending; on return, or where an environment raised, nothing is pending any more."""
         if self._state is not state or self.closed or self._broken is not None:
             self._check_running()

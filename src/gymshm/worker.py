@@ -30,12 +30,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from .doorbell import SLEEP_SECONDS, Doorbell
-from .env_group import EnvGroup, Reply
+from .env_group import EnvGroup
 from .exchange import Exchange, Terms
 from .failures import capture
+from .reply import ALL_IN_COLUMNS, Reply, pickled
 from .segment import attach_once
 
-__all__ = ["NOTHING_TO_ADD", "PAYLOAD_FOLLOWS", "Operation", "Report", "Setup", "main", "report"]
+__all__ = ["INFOS_IN_COLUMNS", "NOTHING_TO_ADD", "PAYLOAD_FOLLOWS", "Operation", "Report", "Setup", "main", "report"]
 
 
 class Operation(enum.IntEnum):
@@ -50,7 +51,7 @@ class Operation(enum.IntEnum):
 
 
 #: The word that goes with a reply's number.
-NOTHING_TO_ADD, PAYLOAD_FOLLOWS = range(2)
+NOTHING_TO_ADD, INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS = range(3)
 
 
 @dataclass(frozen=True)
@@ -189,34 +190,11 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             reply = perform[operation](*arguments)
         if reply is None:
             bell.signal(sequence, NOTHING_TO_ADD)
+        elif reply is ALL_IN_COLUMNS:
+            bell.signal(sequence, INFOS_IN_COLUMNS)
         else:
-            payload = _pickled(reply, group.start)
+            payload = pickled(reply, group.start)
             bell.signal(sequence, PAYLOAD_FOLLOWS)
             bell.connection.send_bytes(payload)
         if operation == Operation.CLOSE:
             return
-
-
-def _pickled(reply: Reply, start: int) -> Any:
-    """``reply`` as bytes; what can't be pickled becomes the failure of the environment that gave it."""
-    try:
-        return ForkingPickler.dumps(reply)
-    except Exception:
-        parts: list[tuple[int, str, Any]] = [
-            (i, f"info[{k!r}]", v) for i, _, info in reply.infos for k, v in info.items()
-        ]
-        parts += [(i, f"final_info[{k!r}]", v) for i, final, _ in reply.infos for k, v in (final or {}).items()]
-        parts += [(start + i, "observation", value) for i, value in enumerate(reply.observations or [])]
-        parts += [(i, "final observation", value) for i, value in reply.final_observations]
-        parts += [(start + i, "result", value) for i, value in enumerate(reply.results or [])]
-        cleaned = Reply()
-        cleaned.failures = list(reply.failures)
-        for env, what, value in parts:
-            try:
-                ForkingPickler.dumps(value)
-            except Exception as error:
-                told = TypeError(
-                    f"Expected {what} of environment {env} to be picklable, got {type(value).__name__}: {error}"
-                )
-                cleaned.failures.append(capture(env, told.with_traceback(error.__traceback__)))
-        return ForkingPickler.dumps(cleaned)

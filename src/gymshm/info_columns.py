@@ -1,0 +1,150 @@
+"""Numeric infos without pickling: keys that recur with the same types get a column of the segment.
+
+Many environments give the same few numbers in each step (MuJoCo's reward terms, Atari's lives). A worker that sees the
+same keys with the same numeric types twice in a row makes that its *schema*, tells the parent once, and from then on
+stores the values: one array of ``n`` numbers per key, which is also the form that gymnasium's batching wants. An info
+that does not fit the schema travels as before, and so does everything of a step that is not numbers.
+
+What comes out is, byte for byte, what ``VectorEnv._add_info`` makes of the infos one by one: values, dtypes, masks
+(``_key``), and the order of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .exchange import Exchange
+from .reply import ALL_IN_COLUMNS, Reply, Schema
+
+__all__ = ["ColumnReader", "ColumnWriter"]
+
+#: Types whose every value survives a column, and the kind of column: gymnasium makes arrays of just these types.
+_COLUMN_KINDS: dict[type, str] = {
+    float: "floats",
+    np.float64: "floats",
+    np.float32: "floats",
+    np.float16: "floats",
+    int: "integers",
+    bool: "integers",
+    **dict.fromkeys((np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32), "integers"),
+}
+
+#: How often in a row the same new schema has to be seen before it replaces one that is in use, per environment.
+_PATIENCE = 4
+
+
+class ColumnWriter:
+    """A worker's side.
+
+    Args:
+        exchange: Has the columns.
+        envs: The worker's environments.
+    """
+
+    def __init__(self, exchange: Exchange, envs: range) -> None:
+        """Knows no schema yet."""
+        own = slice(envs.start, envs.stop)
+        self._free = {kind: [column[own].data for column in columns] for kind, columns in exchange.info_columns.items()}
+        self._patience = _PATIENCE * len(envs)
+        self._columns: list[Any] = []
+        self._keys: tuple[str, ...] | None = None
+        self._types: tuple[type, ...] = ()
+        self._candidate: Schema | None = None
+        self._seen = 0
+
+    def store(self, i: int, info: dict[str, Any]) -> bool:
+        """Whether ``info`` of the worker's environment ``i`` now stands in the columns."""
+        if tuple(info) == self._keys:
+            try:
+                for value, cls, column in zip(info.values(), self._types, self._columns):  # noqa: B905  # the hot loop
+                    if type(value) is not cls:
+                        break
+                    column[i] = value
+                else:
+                    self._seen = 0
+                    return True
+            except ValueError:
+                pass  # an int beyond 64 bits
+        return False
+
+    def propose(self, info: dict[str, Any]) -> Schema | None:
+        """Considers an info that did not fit; the new schema, if this made one."""
+        schema = (tuple(info), tuple(map(type, info.values())))
+        self._seen = self._seen + 1 if schema == self._candidate else 1
+        self._candidate = schema
+        if self._seen < (2 if self._keys is None else self._patience):
+            return None
+        kinds = [_COLUMN_KINDS.get(cls) for cls in schema[1]]
+        if None in kinds or any(kinds.count(kind) > len(free) for kind, free in self._free.items()):
+            return None
+        free = {kind: iter(columns) for kind, columns in self._free.items()}
+        self._keys, self._types = schema
+        self._columns = [next(free[kind]) for kind in kinds if kind is not None]
+        self._seen = 0
+        return schema
+
+
+class ColumnReader:
+    """The parent's side: batches infos, those in columns and those that travelled.
+
+    Args:
+        exchange: Has the columns.
+        shares: The environments of each worker.
+    """
+
+    def __init__(self, exchange: Exchange, shares: Sequence[range]) -> None:
+        """Knows no schema yet."""
+        self._columns = exchange.info_columns
+        self._num_envs = exchange.terms.num_envs
+        self._shares = shares
+        self._schemas: list[Schema | None] = [None] * len(shares)
+
+    def common(self, replies: Sequence[Reply | None]) -> dict[str, Any] | None:
+        """The batched infos, where every environment's stands in columns of one schema; else None: see :meth:`told`."""
+        if not any(replies) and ALL_IN_COLUMNS not in replies:
+            return {}
+        schema = self._schemas[0]
+        if schema is None or any(reply is not ALL_IN_COLUMNS for reply in replies):
+            return None
+        if any(other != schema for other in self._schemas):
+            return None
+        infos: dict[str, Any] = {}
+        for key, cls, column in self._of(schema):
+            infos[key] = column.astype(
+                cls
+            )  # a copy, of the dtype that gymnasium gives an array for values of this type
+            infos[f"_{key}"] = np.ones(self._num_envs, np.bool_)
+        return infos
+
+    def told(self, replies: Sequence[Reply | None]) -> dict[int, dict[str, Any]]:
+        """The info of each environment that gave one, one by one, in the order of the environments."""
+        infos: dict[int, dict[str, Any]] = {}
+        for worker, reply in enumerate(replies):
+            if reply is None:
+                continue
+            rows: Sequence[int] = self._shares[worker] if reply is ALL_IN_COLUMNS else reply.in_columns
+            schema = self._schemas[worker]
+            if rows and schema is not None:
+                columns = self._of(schema)
+                infos.update((env, {key: cls(column[env]) for key, cls, column in columns}) for env in rows)
+            infos.update(reply.infos)
+            if reply.schema is not None:
+                self._schemas[worker] = reply.schema
+        return dict(sorted(infos.items()))
+
+    def _of(self, schema: Schema) -> list[tuple[str, type, np.ndarray]]:
+        free = {kind: iter(columns) for kind, columns in self._columns.items()}
+        return [(key, cls, next(free[_COLUMN_KINDS[cls]])) for key, cls in zip(*schema, strict=True)]
+
+
+def batch(
+    told: dict[int, dict[str, Any]], add_info: Callable[[dict[str, Any], dict[str, Any], int], dict[str, Any]]
+) -> dict[str, Any]:
+    """Batches infos one by one, as gymnasium's ``add_info`` (``VectorEnv._add_info``) does."""
+    infos: dict[str, Any] = {}
+    for env, info in told.items():
+        infos = add_info(infos, info, env)
+    return infos

@@ -1,0 +1,89 @@
+"""What a worker's request gave beside what stands in the segment: the payload of a reply."""
+
+from __future__ import annotations
+
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Final, TypeAlias
+
+from .failures import Failure, capture
+
+__all__ = ["ALL_IN_COLUMNS", "Info", "Reply", "Schema", "pickled"]
+
+#: (index of the environment, its info).
+Info: TypeAlias = tuple[int, dict[str, Any]]
+
+#: Keys and types of infos whose values stand in the columns of the segment, in order (see ``info_columns``).
+Schema: TypeAlias = tuple[tuple[str, ...], tuple[type, ...]]
+
+
+class Reply:
+    """What there is to tell; empty where all stands in the segment.
+
+    Attributes:
+        infos: Of the environments that had any to give, unless they stand in columns.
+        in_columns: Environments whose infos stand in columns.
+        schema: What the columns hold from now on, where that is new.
+        final_infos: Of the episodes that ended in this step, where there were any.
+        final_observations: (index, observation) of the episodes that ended, where it would not survive the segment.
+        observations: One per environment, where observations travel pickled.
+        results: One per environment, of a call.
+        failures: Of the environments that raised.
+    """
+
+    __slots__ = (
+        "failures",
+        "final_infos",
+        "final_observations",
+        "in_columns",
+        "infos",
+        "observations",
+        "results",
+        "schema",
+    )
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.infos: list[Info] = []
+        self.in_columns: list[int] = []
+        self.schema: Schema | None = None
+        self.final_infos: list[Info] = []
+        self.final_observations: list[tuple[int, Any]] = []
+        self.observations: list[Any] | None = None
+        self.results: list[Any] | None = None
+        self.failures: list[Failure] = []
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+        return any(getattr(self, name) not in (None, []) for name in self.__slots__)
+
+
+#: The reply that every environment's info stands in columns, and there is nothing else to tell.
+ALL_IN_COLUMNS: Final = Reply()
+
+
+def pickled(reply: Reply, start: int) -> Any:
+    """``reply`` as bytes; what can't be pickled becomes the failure of the environment that gave it.
+
+    Args:
+        reply: The reply.
+        start: Index of the worker's first environment.
+    """
+    try:
+        return ForkingPickler.dumps(reply)
+    except Exception:
+        parts: list[tuple[int, str, Any]] = [(i, f"info[{k!r}]", v) for i, info in reply.infos for k, v in info.items()]
+        parts += [(i, f"final_info[{k!r}]", v) for i, info in reply.final_infos for k, v in info.items()]
+        parts += [(start + i, "observation", value) for i, value in enumerate(reply.observations or [])]
+        parts += [(i, "final observation", value) for i, value in reply.final_observations]
+        parts += [(start + i, "result", value) for i, value in enumerate(reply.results or [])]
+        cleaned = Reply()
+        cleaned.failures = list(reply.failures)
+        for env, what, value in parts:
+            try:
+                ForkingPickler.dumps(value)
+            except Exception as error:
+                told = TypeError(
+                    f"Expected {what} of environment {env} to be picklable, got {type(value).__name__}: {error}"
+                )
+                cleaned.failures.append(capture(env, told.with_traceback(error.__traceback__)))
+        return ForkingPickler.dumps(cleaned)
