@@ -12,7 +12,8 @@
 
 from ._version import __version__
 from .attachment import Attachment, attach
-from .dispatch import create_shared_memory, iterate, read_from_shared_memory, write_to_shared_memory
+from .create import create_shared_memory
+from .dispatch import iterate
 from .errors import (
     CustomSpaceError,
     FallbackWarning,
@@ -22,11 +23,13 @@ from .errors import (
     SegmentNotFoundError,
     WorkerDiedError,
 )
+from .read import read_from_shared_memory
 from .row_writer import row_writer
 from .segment import Segment
 from .spaces import describe
 from .vector_env import ShmVectorEnv
 from .views import segment_of
+from .write import write_to_shared_memory
 
 __all__ = [
     "Attachment",

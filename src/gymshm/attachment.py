@@ -8,16 +8,19 @@ from typing import Any
 
 from gymnasium import spaces as gs
 
-from .dispatch import read_from_shared_memory, write_to_shared_memory
 from .errors import SegmentFormatError
+from .plan import Field, plan
+from .read import read_from_shared_memory
 from .segment import Segment
 from .segment import attach as attach_segment
-from .spaces import rebuild
+from .space_json import rebuild
 from .views import assemble, views
+from .write import write_to_shared_memory
 
 __all__ = ["Attachment", "attach"]
 
-#: Bytes that one value may have beyond what its segment has: bounds of a space are arrays that a header can ask for.
+#: Bytes that one value may have beyond what its segment has (one of n=0 has no value): a space's bounds are arrays of
+#: its shape, and a forged header can ask for any shape.
 _SPARE = 1 << 24
 
 
@@ -58,9 +61,12 @@ class Attachment:
         Raises:
             SegmentFormatError: The header describes no space.
         """
+        description = self.segment.header.layout.fields[0].description
         try:
-            return rebuild(self.segment.header.layout.fields[0].description, self.nbytes + _SPARE)
-        except (AssertionError, KeyError, TypeError, ValueError, OverflowError, IndexError) as error:
+            if (nbytes := plan([Field("value", (), description)]).nbytes) > self.nbytes + _SPARE:
+                raise ValueError(f"one value takes {nbytes} bytes, and the segment has {self.nbytes}")
+            return rebuild(description)
+        except Exception as error:  # whatever gymnasium's constructors say of parameters that somebody forged
             raise SegmentFormatError(self.name, f"Segment {self.name!r} describes no space ({error}).") from error
 
     @property
@@ -127,6 +133,7 @@ def attach(name: str, read_only: bool = False) -> Attachment:
         PermissionError: It is another user's.
     """
     segment = attach_segment(name, writeable=not read_only)
-    if not segment.header.layout.fields:
-        raise SegmentFormatError(name, f"Segment {name!r} has no field.")
+    fields = segment.header.layout.fields
+    if not fields or fields[0].lead[-1:] != (segment.n,):
+        raise SegmentFormatError(name, f"Segment {name!r} has no field of {segment.n} rows.")
     return Attachment(segment)

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gs
 
-from .dispatch import Pending, collect, read_from_shared_memory
 from .errors import Mismatch
+from .read import read_from_shared_memory
 from .spaces import describe
 from .views import ArrayLeaf, Memory, TextLeaf
+from .write import Pending, collect
 
 __all__ = ["batch_reader", "batch_writer", "detached", "detached_row", "rows_reader", "survives"]
 

@@ -107,10 +107,9 @@ class Mismatch(Exception):
         self.cls, self.expected, self.got, self.remedy = cls, expected, got, remedy
         self.path = ""
 
-    def below(self, key: object) -> Mismatch:
-        """The same mismatch, seen from the container that holds it under ``key``."""
+    def below(self, key: object) -> None:
+        """Makes it the same mismatch, seen from the container that holds it under ``key``."""
         self.path = f"[{key!r}]{self.path}"
-        return self
 
     def as_error(self, index: int | None, root: str = "value") -> Exception:
         """The error to raise: class, text, and ``path``, ``index``, ``expected``, ``got`` as attributes."""

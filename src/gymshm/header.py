@@ -31,7 +31,7 @@ from typing import Any
 from .creator import Creator
 from .errors import SegmentFormatError
 from .plan import Field, LayoutPlan, align, plan
-from .spaces import from_json, to_json
+from .space_json import from_json, to_json
 
 __all__ = ["HEADER_SIZE", "MAGIC", "READY_OFFSET", "VERSION", "Header", "build", "parse"]
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .space_json import key_text
 from .spaces import Array, Branch, Coded, Description, Foreign
 
 __all__ = ["ALIGNMENT", "Field", "LayoutPlan", "Leaf", "align", "plan"]
@@ -112,4 +113,4 @@ def _flatten(description: Description, path: str) -> Iterator[tuple[str, np.dtyp
             yield f"{path}.index", SELECTOR_DTYPE, (), 0
             keys = range(len(description.children))
         for key, child in zip(keys, description.children, strict=True):
-            yield from _flatten(child, f"{path}[{key!r}]")
+            yield from _flatten(child, f"{path}[{key_text(key)}]")

@@ -15,14 +15,18 @@ several times what the stores cost. What is generated is one flat function. For 
             fits = False
         if not fits:
             return slow(value)
-        a1[...] = v1
-        a2[0] = v2
+        try:
+            a1[...] = v1
+            a2[0] = v2
+        except ValueError:
+            slow(value)
 
 Rules of this file:
 
 1. The generated code takes only what surely fits. Everything else, errors included, goes to ``slow``, which is
    ``write_to_shared_memory`` itself: so there is one place that decides, and one that words errors.
-2. Check everything, then store: as there.
+2. Check everything, then store: as there. (A store fails only where a memoryview refuses what numpy takes: an array
+   that is not aligned. What fits is then stored once more, the whole of it.)
 3. No value and no key ever becomes source text; they are names in the function's globals.
 """
 
@@ -37,8 +41,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gs
 
-from .dispatch import Pending, checked_index, collect, is_built_in, write_to_shared_memory
-from .views import ArrayLeaf, Memory, TextLeaf
+from .views import ArrayLeaf, Memory, TextLeaf, check_container, leaves, not_our_memory
+from .write import Pending, checked_index, collect, is_built_in, write_to_shared_memory
 
 __all__ = ["row_writer"]
 
@@ -61,26 +65,23 @@ def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Calla
 
     Raises:
         IndexError: ``index`` is out of range.
-        TypeError: ``shared_memory`` was not made for ``space``.
+        TypeError: ``space`` is no space, or ``shared_memory`` is nested otherwise.
+        ValueError: The segment is closed.
+        CustomSpaceError: ``space``, or a part of it, is a custom space that nobody registered.
     """
     index = checked_index(index, shared_memory)
 
     def slow(value: Any) -> None:
         write_to_shared_memory(space, index, value, shared_memory)
 
-    source = _Source(index)
-    try:
-        source.visit(space, shared_memory, "value")
-    except _NotGenerated:
+    if not is_built_in(space) or not all(leaf.live_view().flags.writeable for leaf in leaves(shared_memory)):
         return slow
+    source = _Source(index)
+    source.visit(space, shared_memory, "value")
     source.names.update(ndarray=np.ndarray, slow=slow)
     exec(_compiled(source.text()), source.names)
     write: Callable[[Any], None] = source.names["write"]
     return write
-
-
-class _NotGenerated(Exception):
-    """A part of the tree is written by somebody's handler, or its memory is not ours: leave it all to ``slow``."""
 
 
 class _Source:
@@ -106,23 +107,27 @@ class _Source:
                 "        fits = False",
                 "    if not fits:",
                 "        return slow(value)",
-                *(f"    {line}" for line in self._stores),
+                "    try:",
+                *(f"        {line}" for line in self._stores or ["pass"]),
+                "    except ValueError:",
+                "        slow(value)",
             ]
         )
 
     def visit(self, space: gs.Space[Any], memory: Memory, value: str) -> None:
         """Adds what it takes to write the part ``space`` of the tree; ``value`` is the variable that has its value."""
-        if not is_built_in(space):
-            raise _NotGenerated
         if isinstance(space, gs.Dict):
+            check_container(space, memory, space.spaces)
             for key, child in space.spaces.items():
                 self.visit(child, memory[key], self._load(f"{value}[{self._name('k', key)}]"))
         elif isinstance(space, gs.Tuple):
+            check_container(space, memory, space.spaces)
             self._conditions.append(f"(type({value}) is tuple or type({value}) is list)")
             self._conditions.append(f"len({value}) == {len(space.spaces)}")
             for position, child in enumerate(space.spaces):
                 self.visit(child, memory[position], self._load(f"{value}[{position}]"))
         elif isinstance(space, gs.OneOf):
+            check_container(space, memory, (None, *space.spaces))
             collected = self._load(f"{self._name('c', functools.partial(_collected, space, memory))}({value})")
             self._stores.append(f"for array, stored in {collected}: array[{self._index}] = stored")
         elif type(memory) is TextLeaf:
@@ -131,7 +136,7 @@ class _Source:
         elif type(memory) is ArrayLeaf:
             self._visit_array(memory, value)
         else:
-            raise _NotGenerated
+            raise not_our_memory(space, memory)
 
     def _visit_array(self, leaf: ArrayLeaf, value: str) -> None:
         row = _row(leaf, self._index)
@@ -142,8 +147,10 @@ class _Source:
             if leaf.low is not None:
                 low, high = self._name("low", leaf.low), self._name("high", leaf.high)
                 condition = f"type({value}) is int and {low} <= {value} <= {high} or {condition}"
-            elif leaf.dtype.kind == "f":
-                condition = f"type({value}) is float or {condition}"
+            elif leaf.dtype.char in "fd":
+                # Not infinity, which is as far as a number too large gets, and then numpy has something to say.
+                most = self._name("most", float(np.finfo(leaf.dtype).max))
+                condition = f"type({value}) is float and -{most} <= {value} <= {most} or {condition}"
             condition = f"type({value}) is {self._name('t', leaf.scalar)} or {condition}"
         self._conditions.append(f"({condition})")
         if native and len(leaf.shape) <= 1 and 0 not in leaf.shape:

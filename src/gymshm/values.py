@@ -38,16 +38,35 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         # Ragged lists, and whatever a foreign __array__ raises.
         raise Mismatch(ValueError, f"an array of shape {shape}", f"{shown(value)} ({error})", _SHAPE_REMEDY) from error
     if array.shape != shape:
-        raise Mismatch(ValueError, f"shape {shape}", f"shape {array.shape}", _SHAPE_REMEDY)
+        got = f"shape {array.shape}" if array.ndim else f"{shown(value)} of shape ()"
+        raise Mismatch(ValueError, f"shape {shape}", got, _SHAPE_REMEDY)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise Mismatch(ValueError, "values without a mask", shown(value), "Fill it on purpose (`.filled`).")
     if array.dtype == dtype:
         return array
-    given = array.dtype.kind
-    if dtype.kind in "iub" and given in "iub":
-        _check_range(array, dtype)
-    elif not (dtype.kind == "f" and given in "fiub") and not (dtype.kind == "c" and given in "cfiub"):
+    if dtype.kind == "f" or array.size == 0:
+        fits = array.dtype.kind in "fiub"
+    else:
+        integers = array if array.dtype.kind in "iub" else _exact_integers(value)
+        if fits := integers is not None:
+            array = integers
+            _check_range(array, dtype)
+    if not fits:
         got = f"dtype {array.dtype}" if array.ndim else shown(value)
         raise Mismatch(TypeError, f"dtype {dtype}", got, _DTYPE_REMEDY)
     return array.astype(dtype)
+
+
+def _exact_integers(value: Any) -> np.ndarray | None:
+    """``value`` as an array of Python's own integers, if that is what it is made of; else None.
+
+    numpy has no integer dtype for numbers beyond 64 bits, nor for a list of some that need all 64 and some that don't.
+    """
+    if isinstance(value, int | list | tuple):
+        exact = np.array(value, dtype=object)
+        if all(isinstance(item, int | np.integer | np.bool_) for item in exact.flat):
+            return exact
+    return None
 
 
 def _check_range(array: np.ndarray, dtype: np.dtype[Any]) -> None:

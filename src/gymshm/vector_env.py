@@ -18,13 +18,14 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space, concaten
 
 from .arguments import check_concurrency, check_mode, positive, workers_for
 from .batches import batch_reader, batch_writer, detached_row
+from .create import can_be_packed
 from .crew import Crew
-from .dispatch import can_be_packed, read_from_shared_memory
 from .errors import WorkerDiedError
 from .exchange import Exchange, Terms
 from .failures import Failure, rebuild
 from .info_columns import ColumnReader, batch
 from .local_crew import LocalCrew
+from .read import read_from_shared_memory
 from .reply import Reply
 from .segment import Segment
 from .views import leaves

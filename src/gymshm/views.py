@@ -14,9 +14,20 @@ import numpy as np
 from .plan import Leaf
 from .segment import Segment, attach_once
 from .spaces import Array, Coded, Description, Foreign, Union
-from .values import TextCode, fit
+from .values import TextCode, fit, shown
 
-__all__ = ["ArrayLeaf", "Memory", "TextLeaf", "assemble", "at_slot", "leaves", "segment_of", "views"]
+__all__ = [
+    "ArrayLeaf",
+    "Memory",
+    "TextLeaf",
+    "assemble",
+    "at_slot",
+    "check_container",
+    "leaves",
+    "not_our_memory",
+    "segment_of",
+    "views",
+]
 
 #: What ``create_shared_memory`` returns: leaf handles, nested as the space is.
 Memory: TypeAlias = Any
@@ -215,4 +226,22 @@ def segment_of(memory: Memory) -> Segment:
     raise TypeError(
         "Expected what `gymshm.create_shared_memory` returned, or a part of it that has at least one array, got "
         f"{memory!r}."
+    )
+
+
+def check_container(space: Any, memory: Memory, parts: Any) -> None:
+    """Refuses memory that was made for another space, before a stray ``KeyError`` would tell of it."""
+    if isinstance(parts, dict):
+        if isinstance(memory, dict) and memory.keys() == parts.keys():
+            return
+    elif isinstance(memory, tuple | list) and len(memory) == len(parts):
+        return
+    raise not_our_memory(space, memory)
+
+
+def not_our_memory(space: Any, memory: Memory) -> TypeError:
+    """The error for memory that ``create_shared_memory`` did not make for ``space``."""
+    return TypeError(
+        f"Expected the memory that `gymshm.create_shared_memory` returned for {space}, got {shown(memory)}. Use the "
+        "functions of one library for creating, reading and writing."
     )

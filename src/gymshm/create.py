@@ -1,0 +1,86 @@
+"""``create_shared_memory``: the tree of a space, in one segment, with what handlers make in its place."""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+from typing import Any
+
+from gymnasium import spaces as gs
+
+from .dispatch import Function, refresh
+from .plan import Field
+from .segment import create as create_segment
+from .spaces import BUILT_IN, Description, outline
+from .views import Memory, assemble
+
+__all__ = ["can_be_packed", "create_shared_memory"]
+
+
+def create_shared_memory(
+    space: gs.Space[Any], n: int = 1, ctx: Any = multiprocessing, *, name: str | None = None
+) -> Memory:
+    """Allocates room for one value of ``space`` per environment, in memory that other processes can share.
+
+    Everything stands in one named segment (:func:`segment_of` gives it), which lives until its creator drops the last
+    handle and array of it, or ends. Its memory is zero; a ``Text`` that nobody wrote reads as ``""``.
+
+    Args:
+        space: The space of one environment's value.
+        n: Number of environments, from 0 up.
+        ctx: A multiprocessing module or context; handed to custom handlers. The segment itself works under all.
+        name: The segment's name, or None for a new one.
+
+    Returns:
+        A ``dict`` for ``Dict``, a ``tuple`` for ``Tuple``, a leaf handle for the base spaces, nested alike.
+
+    Raises:
+        CustomSpaceError: ``space``, or a part of it, is a custom space that nobody registered.
+        TypeError: It is no space, or has no fixed size (``Sequence``, ``Graph``).
+        ValueError: ``n`` is negative, or ``name`` can't be a name.
+        SegmentExistsError: ``name`` is in use.
+        OSError: There is no room for it.
+    """
+    n = operator.index(n)
+    if n < 0:
+        raise ValueError(f"Expected a number of environments from 0 up, got n={n}.")
+    refresh()
+    description, foreign = _outline(space)
+    parts = iter(foreign)
+
+    def make_foreign(_: str) -> Memory:
+        part = next(parts)
+        handler = _create.custom(type(part))
+        assert handler is not None
+        return handler(part, n=n, ctx=ctx)
+
+    return assemble(create_segment([Field("values", (n,), description)], n, name), foreign=make_foreign)
+
+
+def can_be_packed(space: gs.Space[Any]) -> bool:
+    """Whether all of ``space`` stands in a segment; False where a part of it is made by somebody's handler.
+
+    Raises:
+        CustomSpaceError, TypeError: As :func:`create_shared_memory`.
+    """
+    return not _outline(space)[1]
+
+
+def _outline(space: gs.Space[Any]) -> tuple[Description, list[gs.Space[Any]]]:
+    """The description of ``space``, and the parts of it that handlers make, in the order of the tree."""
+    foreign: list[gs.Space[Any]] = []
+
+    def is_foreign(part: gs.Space[Any]) -> bool:
+        if _create.custom(type(part)) is None:
+            _create.stand_in(part)
+            return False
+        foreign.append(part)
+        return True
+
+    return outline(space, is_foreign), foreign
+
+
+_create = Function(
+    "create_shared_memory", "Cannot create a shared memory", dict.fromkeys(BUILT_IN, create_shared_memory)
+)
+_create.publish(create_shared_memory)
