@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
 from dataclasses import dataclass
@@ -47,15 +48,18 @@ def capture(env: int, error: BaseException) -> Failure:
         text = repr(error)
     except Exception:
         text = f"<{type(error).__name__} whose repr fails>"
-    try:
-        # cloudpickle: exceptions are often defined in scripts, which the other side can't import. And back: many
-        # exceptions pickle well and fail to unpickle, which is better found out here.
-        pickled = cloudpickle.dumps(error)
-        if not isinstance(pickle.loads(pickled), type(error)):
-            pickled = None
-    except Exception:
-        pickled = None
-    return Failure(env, pickled, text, trace)
+    return Failure(env, _pickled(error), text, trace)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    # By the name of its class first: that is the class which the caller's `except` has. cloudpickle where the class has
+    # none that the other side knows. And back: many exceptions pickle well and fail to unpickle.
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        with contextlib.suppress(Exception):
+            pickled: bytes = dumps(error)
+            if isinstance(pickle.loads(pickled), type(error)):
+                return pickled
+    return None
 
 
 def rebuild(failures: list[Failure]) -> BaseException:

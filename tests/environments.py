@@ -1,0 +1,140 @@
+"""Tiny environments for the tests of the vector environment; in a module, so that any start method can import them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces as gs
+
+import gymshm
+
+#: One action for each of n environments of the kind below.
+ZERO = np.int64(0)
+
+
+def zeros(n: int) -> np.ndarray:
+    """A batch of ``n`` actions that mean nothing."""
+    return np.zeros(n, np.int64)
+
+
+class Clock(gym.Env[Any, Any]):
+    """Counts its steps since the last reset: its observation, its reward and ``t`` are that number.
+
+    Args:
+        episode: Steps until it terminates.
+        observe: Makes the observation out of ``t``; None for an array of shape (2,) that holds it.
+        reward: Makes the reward out of ``t``.
+        info: Makes the info out of ``t``.
+        act: Called within ``step`` with (environment, action).
+        act_in_reset: Called within ``reset`` with (environment, seed, options).
+        act_in_close: Called within ``close`` with (environment,).
+        observation_space, action_space: Its spaces.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "made_by": "Clock"}
+
+    def __init__(
+        self,
+        *,
+        episode: int = 1 << 30,
+        observe: Callable[[int], Any] | None = None,
+        reward: Callable[[int], Any] = float,
+        info: Callable[[int], Any] = lambda t: {},
+        act: Callable[[Clock, Any], Any] = lambda env, action: None,
+        act_in_reset: Callable[[Clock, Any, Any], Any] = lambda env, seed, options: None,
+        act_in_close: Callable[[Clock], Any] = lambda env: None,
+        observation_space: gs.Space[Any] | None = None,
+        action_space: gs.Space[Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.observation_space = observation_space or gs.Box(-1e6, 1e6, (2,), np.float32)
+        self.action_space = action_space or gs.Discrete(5)
+        self.render_mode = render_mode
+        self.episode, self.observe, self.reward, self.info = episode, observe or twice, reward, info
+        self.act, self.act_in_reset, self.act_in_close = act, act_in_reset, act_in_close
+        self.t = self.steps = self.resets = 0
+        self.secret = "none"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.act_in_reset(self, seed, options)
+        self.t = 0
+        self.resets += 1
+        return self.observe(0), self.info(0)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.act(self, action)
+        self.t += 1
+        self.steps += 1
+        return self.observe(self.t), self.reward(self.t), self.t >= self.episode, False, self.info(self.t)
+
+    def render(self) -> Any:
+        return np.full((2, 2, 3), self.t, np.uint8)
+
+    def close(self) -> None:
+        self.act_in_close(self)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def double(self, x: Any, *, plus: Any = 0) -> Any:
+        return 2 * x + plus
+
+
+def twice(t: int) -> np.ndarray:
+    """What a ``Clock`` observes unless it is told otherwise."""
+    return np.full(2, t, np.float32)
+
+
+class Replay(gym.Env[Any, Any]):
+    """Plays what it is given, and keeps what it is told.
+
+    Args:
+        observation_space, action_space: Its spaces.
+        script: What the steps and resets give, in order and over again: (observation, reward, terminated, truncated,
+            info); a reset uses the observation and the info.
+    """
+
+    def __init__(
+        self, observation_space: gs.Space[Any], action_space: gs.Space[Any], script: Sequence[tuple[Any, ...]]
+    ) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+        self._script, self._position = script, 0
+        #: What it was told, in order: ("reset", seed, options) and ("step", action).
+        self.log: list[tuple[Any, ...]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.log.append(("reset", seed, options))
+        observation, _, _, _, info = self._next()
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        self.log.append(("step", action))
+        return self._next()
+
+    def _next(self) -> tuple[Any, ...]:
+        line = self._script[self._position % len(self._script)]
+        self._position += 1
+        return line
+
+
+def clocks(n: int, **options: Any) -> list[Callable[[], Clock]]:
+    """Functions that make ``n`` clocks, all alike."""
+    return [lambda: Clock(**options)] * n
+
+
+def clock_envs(n: int = 2, *, context: str | None = None, **options: Any) -> gymshm.ShmVectorEnv:
+    """A ``ShmVectorEnv`` over ``n`` clocks; options of either of them, ``num_workers`` being ``n`` unless said."""
+    own = {name: options.pop(name) for name in list(options) if name in _VECTOR_OPTIONS}
+    return gymshm.ShmVectorEnv(clocks(n, **options), context=context, **{"num_workers": n, **own})
+
+
+_VECTOR_OPTIONS = {
+    *("shared_memory", "copy", "daemon", "worker", "observation_mode", "autoreset_mode", "max_concurrency"),
+    *("num_workers", "slots", "start_timeout"),
+}
