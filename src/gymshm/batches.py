@@ -20,7 +20,7 @@ from .spaces import describe
 from .views import ArrayLeaf, Memory, TextLeaf
 from .write import Pending, collect
 
-__all__ = ["batch_reader", "batch_writer", "detached", "detached_row", "rows_reader", "survives"]
+__all__ = ["batch_reader", "batch_writer", "detached", "detached_row", "gathered", "rows_reader", "survives"]
 
 #: The most values of a ``Discrete`` for which a table of scalars is worth its memory.
 _FEW = 1 << 12
@@ -141,6 +141,21 @@ def batch_reader(space: gs.Space[Any], memory: Memory, n: int, copy: bool) -> Ca
         view = memory.live_view()
         return view.copy if copy else view.view
     return lambda: detached(read_from_shared_memory(space, memory, n))
+
+
+def gathered(space: gs.Space[Any], memory: Memory, n: int, env_ids: np.ndarray) -> Any:
+    """The batch of the environments ``env_ids`` alone, out of the memory of ``n``: new arrays, one row for each."""
+    described = describe(space)
+    if isinstance(described, gs.Dict):
+        return {key: gathered(child, memory[key], n, env_ids) for key, child in described.spaces.items()}
+    if isinstance(described, gs.Tuple):
+        parts = zip(described.spaces, memory, strict=True)
+        return tuple(gathered(child, part, n, env_ids) for child, part in parts)
+    if isinstance(described, gs.OneOf):
+        batch = read_from_shared_memory(described, memory, n)
+        return tuple(detached_row(described, batch, i) for i in env_ids.tolist())
+    rows = memory.live_view()[env_ids]
+    return memory.code.decode(rows) if type(memory) is TextLeaf else rows
 
 
 def detached(batch: Any) -> Any:

@@ -17,7 +17,7 @@ import multiprocessing
 import pickle
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -26,7 +26,7 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
-from .doorbell import SLEEP_SECONDS, Doorbell, fence
+from .doorbell import SLEEP_SECONDS, Doorbell, fence, sleep_on
 from .errors import WorkerDiedError
 from .exchange import Exchange
 from .failures import Failure, rebuild
@@ -248,6 +248,63 @@ class Crew:
         for other in self._pending:
             if not other.bell.heard(sequence) and not other.process.is_alive():
                 raise self._died(other)
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def post_turns(self, workers: Iterable[int]) -> None:
+        """Wakes ``workers`` for the environments that the exchange says are asked."""
+        self._during = "a turn"
+        self._sequence += 1
+        posted = [self._workers[number] for number in workers]
+        for worker in posted:
+            worker.bell.post(self._sequence, Operation.TURN)
+        fence()
+        for worker in posted:
+            with contextlib.suppress(OSError):  # dead: sleep_for_turns() finds out, and says so
+                worker.bell.ring()
+
+    def post_turn_resets(self, payloads: Sequence[Any]) -> None:
+        """Asks all environments for a reset as their next turn; seeds and options for each worker."""
+        self.post(Operation.TURN_RESET, payloads=payloads)
+        self._pending = []
+
+    def take_turn_payload(self, worker: int) -> Reply:
+        """The next thing that ``worker`` has to tell of a turn that is done.
+
+        Raises:
+            WorkerDiedError: Its process ended.
+        """
+        try:
+            reply: Reply = pickle.loads(self._workers[worker].bell.receive())
+        except (EOFError, OSError):
+            raise self._died(self._workers[worker]) from None
+        return reply
+
+    def sleep_for_turns(self, has_news: Callable[[], bool], seconds: float) -> None:
+        """Sleeps until a worker rings, one ends, or ``seconds`` are over; not at all if ``has_news`` once all is quiet.
+
+        Raises:
+            WorkerDiedError: A process ended.
+        """
+        bells = [worker.bell for worker in self._workers]
+        for bell in bells:
+            bell.lie_down()
+        try:
+            if has_news():
+                return
+            ready = sleep_on(bells, [worker.process.sentinel for worker in self._workers], seconds)
+        finally:
+            for bell in bells:
+                bell.get_up()
+        if not has_news():
+            for worker in self._workers:
+                try:
+                    if worker.bell in ready:
+                        worker.bell.drop_ring()
+                except (EOFError, OSError):
+                    raise self._died(worker) from None
+                if not worker.process.is_alive():
+                    raise self._died(worker)
 
     def _died(self, worker: _Worker) -> WorkerDiedError:
         """What to raise for a worker whose process is gone, or whose connection is."""

@@ -23,13 +23,13 @@ import os
 import platform
 import select
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection
 from os import sched_yield
 from time import perf_counter
 from typing import Final
 
-__all__ = ["LINE_WORDS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "fence"]
+__all__ = ["LINE_WORDS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "fence", "sleep_on", "store_fence"]
 
 #: Words (int64) of a line: a cache line of its own.
 LINE_WORDS: Final = 8
@@ -62,6 +62,12 @@ def fence() -> None:
         lock.release()
 
 
+def store_fence() -> None:
+    """Orders the stores before it and after it; nothing to do where the machine does so by itself."""
+    if not _STORES_ARE_ORDERED:
+        fence()
+
+
 class Doorbell:
     """One side of a pair.
 
@@ -90,8 +96,7 @@ class Doorbell:
             word: What goes with it, below 256.
             argument: What else goes with it, below 65,536.
         """
-        if not _STORES_ARE_ORDERED:
-            fence()
+        store_fence()
         self._own[_MESSAGE] = sequence << 24 | word << 16 | argument
 
     def ring(self) -> None:
@@ -158,22 +163,32 @@ class Doorbell:
         Raises:
             EOFError, OSError: The other side is gone.
         """
-        own = self._own
-        own[_SLEEPS] = 1
+        self.lie_down()
         try:
-            fence()
-            if self._peer[_MESSAGE] >= sequence << 24:
+            if self.heard(sequence):
                 return
-            poll = select.poll()
-            poll.register(self.connection.fileno(), select.POLLIN)
-            for sentinel in sentinels:
-                poll.register(sentinel, select.POLLIN)
-            ready = poll.poll(max(0.0, min(seconds, SLEEP_SECONDS)) * 1000)
+            ready = sleep_on([self], sentinels, seconds)
         finally:
-            own[_SLEEPS] = 0
-        # Payloads follow their message, so as long as that is not there, a message is a ring, late or not.
-        if any(descriptor == self.connection.fileno() for descriptor, _ in ready) and not self.heard(sequence):
-            self.connection.recv_bytes()
+            self.get_up()
+        if ready and not self.heard(sequence):
+            self.drop_ring()
+
+    def lie_down(self) -> None:
+        """Says that this side sleeps; whoever waits looks once more after that, and then sleeps."""
+        self._own[_SLEEPS] = 1
+        fence()
+
+    def get_up(self) -> None:
+        """Says that this side does not sleep any more."""
+        self._own[_SLEEPS] = 0
+
+    def drop_ring(self) -> None:
+        """Takes a packet that is there and can only be a ring, for what it would announce has not been announced.
+
+        Raises:
+            EOFError, OSError: The other side is gone.
+        """
+        self.connection.recv_bytes()
 
     def receive(self) -> bytes:
         """The next payload; rings in front of it are passed over.
@@ -184,3 +199,22 @@ class Doorbell:
         while not (payload := self.connection.recv_bytes()):
             pass
         return payload
+
+
+def sleep_on(bells: Sequence[Doorbell], sentinels: Iterable[int], seconds: float) -> list[Doorbell]:
+    """Sleeps until one of ``bells`` has a packet, one of ``sentinels`` tells of an end, or ``seconds`` are over.
+
+    Args:
+        bells: Whose other sides may ring; each of them has to lie down first.
+        sentinels: Descriptors that become readable when a process ends.
+        seconds: At most, and never longer than :data:`SLEEP_SECONDS`.
+
+    Returns:
+        The bells that have a packet: a payload, or a ring.
+    """
+    poll = select.poll()
+    by_descriptor = {bell.connection.fileno(): bell for bell in bells}
+    for descriptor in (*by_descriptor, *sentinels):
+        poll.register(descriptor, select.POLLIN)
+    ready = poll.poll(max(0.0, min(seconds, SLEEP_SECONDS)) * 1000)
+    return [by_descriptor[descriptor] for descriptor, _ in ready if descriptor in by_descriptor]

@@ -12,7 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 
 from .batches import rows_reader, survives
+from .doorbell import store_fence
 from .errors import Mismatch
 from .exchange import Exchange
 from .failures import Failure, capture
@@ -73,6 +74,13 @@ class EnvGroup:
             for memory in exchange.actions
             if terms.action_space is not None
         ]
+        self._turns_asked: Any = exchange.turns_asked[own].data
+        self._turns_done: Any = exchange.turns_done[own].data
+        self._single_actions = [
+            rows_reader(terms.action_space, exchange.actions[0], i, i + 1)
+            for i in indices
+            if terms.action_space is not None
+        ]
         self._writers: list[list[Callable[[Any], None]] | None] = [None] * terms.slots
         self._final_writers: list[Callable[[Any], None]] = []
         if exchange.final_observations is not None and terms.observation_space is not None:
@@ -88,33 +96,12 @@ class EnvGroup:
         """
         if actions is None:
             actions = self._actions[slot]()
-        rewards = self._rewards[slot]
         if self._has_ends[slot]:
             self._has_ends[slot] = False
             self._terminations[slot][:] = self._truncations[slot][:] = self._no_ends
-        reply: Reply | None = None
-        in_columns: list[int] = []
         writers = self._writers[slot] or self._bind_writers(slot)
-        # Unchecked: they are as long as each other, and this is the hot loop.
-        for i, step, write, action in zip(self._numbers, self._steps, writers, actions):  # noqa: B905
-            try:
-                observation, reward, terminated, truncated, info = step(action)
-                # A memoryview stores at half the price of an array's item.
-                rewards[i] = reward if type(reward) is float else _number(reward)
-                if terminated or truncated:
-                    reply = reply if reply is not None else Reply()
-                    observation, info = self._end_episode(i, slot, observation, terminated, truncated, info, reply)
-                write(observation)
-                if info or type(info) is not dict:
-                    if self._columns.store(i, info):
-                        in_columns.append(self.start + i)
-                    else:
-                        reply = reply if reply is not None else Reply()
-                        reply.infos.append((self.start + i, _checked(info)))
-                        reply.schema = self._columns.propose(info) or reply.schema
-            except (Exception, KeyboardInterrupt) as error:
-                reply = reply if reply is not None else Reply()
-                reply.failures.append(self._capture(i, error))
+        in_columns: list[int] = []
+        reply = self._step(slot, self._numbers, self._steps, writers, actions, in_columns)
         if self._exchange.terms.observation_space is None:
             reply = reply if reply is not None else Reply()
             reply.observations = list(self._observations)
@@ -124,6 +111,76 @@ class EnvGroup:
             reply = reply if reply is not None else Reply()
             reply.in_columns = in_columns
         return reply or None
+
+    def _step(
+        self,
+        slot: int,
+        numbers: Sequence[int],
+        steps: Sequence[Callable[..., Any]],
+        writers: Sequence[Callable[[Any], None]],
+        actions: Sequence[Any],
+        in_columns: list[int] | None,
+    ) -> Reply | None:
+        """Steps the environments ``numbers``; notes in ``in_columns``, if given, whose infos stand in columns."""
+        rewards = self._rewards[slot]
+        reply: Reply | None = None
+        # Unchecked: they are as long as each other, and this is the hot loop.
+        for i, step, write, action in zip(numbers, steps, writers, actions):  # noqa: B905
+            try:
+                observation, reward, terminated, truncated, info = step(action)
+                # A memoryview stores at half the price of an array's item.
+                rewards[i] = reward if type(reward) is float else _number(reward)
+                if terminated or truncated:
+                    reply = reply if reply is not None else Reply()
+                    observation, info = self._end_episode(i, slot, observation, terminated, truncated, info, reply)
+                write(observation)
+                if info or type(info) is not dict:
+                    if in_columns is not None and self._columns.store(i, info):
+                        in_columns.append(self.start + i)
+                    else:
+                        reply = reply if reply is not None else Reply()
+                        reply.infos.append((self.start + i, _checked(info)))
+                        if in_columns is not None:
+                            reply.schema = self._columns.propose(info) or reply.schema
+            except (Exception, KeyboardInterrupt) as error:
+                reply = reply if reply is not None else Reply()
+                reply.failures.append(self._capture(i, error))
+        return reply
+
+    def turns(
+        self, resets: tuple[Sequence[int | None], dict[str, Any] | None] | None
+    ) -> Iterator[tuple[int, Reply | None]]:
+        """Serves every environment that is asked, round and round, until none is; :meth:`end_turn` has to follow each.
+
+        Args:
+            resets: Seeds (one per environment) and options, where the first turn of each is a reset.
+
+        Yields:
+            The environment's number in this group, and what there is to tell.
+        """
+        writers = self._writers[0] or self._bind_writers(0)
+        if resets is not None:
+            seeds, options = resets
+            for i in self._numbers:
+                self._terminations[0][i] = self._truncations[0][i] = False
+                self._rewards[0][i] = 0.0
+                mask = [number == i for number in self._numbers]
+                yield i, self.reset(0, seeds, options, mask) or None
+        asked, done = self._turns_asked, self._turns_done
+        waiting = True
+        while waiting:
+            waiting = False
+            for i in self._numbers:
+                if asked[i] != done[i] >> 1:
+                    waiting = True
+                    self._terminations[0][i] = self._truncations[0][i] = False
+                    action = self._single_actions[i]()
+                    yield i, self._step(0, (i,), (self._steps[i],), (writers[i],), action, None) or None
+
+    def end_turn(self, i: int, payload_follows: bool) -> None:
+        """Marks the turn of environment number ``i`` of this group as done."""
+        store_fence()
+        self._turns_done[i] = self._turns_asked[i] << 1 | payload_follows
 
     def reset(
         self, slot: int, seeds: Sequence[int | None], options: dict[str, Any] | None, mask: Sequence[bool]

@@ -11,6 +11,8 @@ truncations            (n,) or (K, n)     workers; bool
 final_observations     (n,)               workers, in SAME_STEP mode, before the reset
 info_floats            (16, n)            workers; float64: see ``info_columns``
 info_integers          (16, n)            workers; int64
+turns_asked            (n,)               the parent; int64: see ``turns``
+turns_done             (n,)               workers; int64
 lines                  (workers, 2)       parent and worker, one cache line each: see ``doorbell``
 =====================  =================  =========================================================
 
@@ -68,6 +70,7 @@ class Exchange:
             pickled.
         final_observations: Likewise, without slots; None where there are none.
         rewards, terminations, truncations: Arrays of shape ``(slots, n)``.
+        turns_asked, turns_done: Arrays of shape ``(n,)``.
         info_columns: By kind, arrays of shape ``(INFO_COLUMNS, n)``.
     """
 
@@ -81,6 +84,7 @@ class Exchange:
         self.terminations = self._array("terminations").reshape(terms.slots, terms.num_envs)
         self.truncations = self._array("truncations").reshape(terms.slots, terms.num_envs)
         self.info_columns = {kind: self._array(f"info_{kind}") for kind in ("floats", "integers")}
+        self.turns_asked, self.turns_done = self._array("turns_asked"), self._array("turns_done")
         final = self._numbers.get("final_observations")
         self.final_observations: Memory | None = None if final is None else assemble(segment, final)
 
@@ -104,6 +108,8 @@ class Exchange:
             Field("truncations", lead, outline(flag)),
             Field("info_floats", (INFO_COLUMNS, n), outline(number)),
             Field("info_integers", (INFO_COLUMNS, n), outline(integer)),
+            Field("turns_asked", (n,), outline(integer)),
+            Field("turns_done", (n,), outline(integer)),
             Field("lines", (terms.num_workers, 2), outline(word)),
         ]
         if terms.action_space is not None:

@@ -11,7 +11,7 @@ What comes out is, byte for byte, what ``VectorEnv._add_info`` makes of the info
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -138,13 +138,3 @@ class ColumnReader:
     def _of(self, schema: Schema) -> list[tuple[str, type, np.ndarray]]:
         free = {kind: iter(columns) for kind, columns in self._columns.items()}
         return [(key, cls, next(free[_COLUMN_KINDS[cls]])) for key, cls in zip(*schema, strict=True)]
-
-
-def batch(
-    told: dict[int, dict[str, Any]], add_info: Callable[[dict[str, Any], dict[str, Any], int], dict[str, Any]]
-) -> dict[str, Any]:
-    """Batches infos one by one, as gymnasium's ``add_info`` (``VectorEnv._add_info``) does."""
-    infos: dict[str, Any] = {}
-    for env, info in told.items():
-        infos = add_info(infos, info, env)
-    return infos

@@ -5,7 +5,8 @@ Exceptions come to the caller as they were raised, so a debugger stops where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import collections
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gymnasium import Env
@@ -36,6 +37,7 @@ class LocalCrew:
         self.shares = [range(len(env_fns))]
         self._group: EnvGroup | None = None
         self._reply: Reply | None = None
+        self._told: collections.deque[Reply] = collections.deque()
 
     def start(self, timeout: float | None) -> list[Report]:
         """Builds the environments; ``timeout`` can't be kept here."""
@@ -65,6 +67,30 @@ class LocalCrew:
     def wait(self, timeout: float | None = None) -> list[Reply | None]:
         """The reply to what was posted; there is nothing to wait for."""
         return [self._reply]
+
+    def post_turns(self, workers: Iterable[int]) -> None:
+        """Serves the environments that are asked."""
+        self._serve_turns(None)
+
+    def post_turn_resets(self, payloads: Sequence[Any]) -> None:
+        """Resets all environments, each as a turn of its own."""
+        self._serve_turns(payloads[0])
+
+    def _serve_turns(self, resets: Any) -> None:
+        assert self._group is not None
+        for i, reply in self._group.turns(resets):
+            if reply is not None:
+                reply.turn = i
+                self._told.append(reply)
+            self._group.end_turn(i, reply is not None)
+
+    def take_turn_payload(self, worker: int) -> Reply:
+        """The next thing to tell of a turn that is done."""
+        return self._told.popleft()
+
+    def sleep_for_turns(self, has_news: Callable[[], bool], seconds: float) -> None:
+        """Never needed: all turns are done when they were posted."""
+        raise AssertionError("there is nothing to wait for")
 
     def close(self, timeout: float) -> list[Failure]:
         """Closes the environments; nothing bounds the time that takes."""

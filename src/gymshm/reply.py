@@ -28,6 +28,7 @@ class Reply:
         observations: One per environment, where observations travel pickled.
         results: One per environment, of a call.
         failures: Of the environments that raised.
+        turn: The environment whose turn this is the reply to, where environments take turns.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Reply:
         "observations",
         "results",
         "schema",
+        "turn",
     )
 
     def __init__(self) -> None:
@@ -51,6 +53,7 @@ class Reply:
         self.observations: list[Any] | None = None
         self.results: list[Any] | None = None
         self.failures: list[Failure] = []
+        self.turn: int | None = None
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
@@ -77,7 +80,7 @@ def pickled(reply: Reply, start: int) -> Any:
         parts += [(i, "final observation", value) for i, value in reply.final_observations]
         parts += [(start + i, "result", value) for i, value in enumerate(reply.results or [])]
         cleaned = Reply()
-        cleaned.failures = list(reply.failures)
+        cleaned.failures, cleaned.turn = list(reply.failures), reply.turn
         for env, what, value in parts:
             try:
                 ForkingPickler.dumps(value)

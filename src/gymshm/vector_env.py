@@ -17,17 +17,19 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
 
 from .arguments import check_concurrency, check_mode, positive, workers_for
-from .batches import batch_reader, batch_writer, detached_row
+from .batches import batch_reader, batch_writer, gathered
 from .create import can_be_packed
 from .crew import Crew
 from .errors import WorkerDiedError
 from .exchange import Exchange, Terms
 from .failures import Failure, rebuild
-from .info_columns import ColumnReader, batch
+from .info_columns import ColumnReader
+from .infos import adder, batch, batch_with_ends
 from .local_crew import LocalCrew
 from .read import read_from_shared_memory
 from .reply import Reply
 from .segment import Segment
+from .turns import Turns
 from .views import leaves
 from .worker import Operation, Report, Setup
 
@@ -81,6 +83,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         *,
         num_workers: int | None = None,
         slots: int = 1,
+        batch_size: int | None = None,
         start_timeout: float | None = None,
     ) -> None:
         """Starts the workers and builds the environments; each of ``env_fns`` is called once, none in this process.
@@ -100,6 +103,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             num_workers: Number of processes; each runs its environments one after the other. None: as many as there are
                 CPUs for this process. 0: no process, everything in the calling one, for debugging.
             slots: Rows of history, K: what ``step`` returned with ``copy=False`` stays valid for K - 1 further steps.
+            batch_size: How many environments :meth:`recv` gives at a time; None for all.
             start_timeout: Seconds that building the environments may take; None for any time.
 
         Raises:
@@ -116,6 +120,9 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.num_envs = len(env_fns)
         self.slots = positive(slots, "slots")
+        self.batch_size = self.num_envs if batch_size is None else positive(batch_size, "batch_size")
+        if self.batch_size > self.num_envs:
+            raise ValueError(f"Expected batch_size of at most {self.num_envs} environments, got {batch_size}.")
         self.max_concurrency = check_concurrency(max_concurrency)
         check_mode(observation_mode)
         if self.num_envs == 0:
@@ -129,6 +136,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
         self._state = AsyncState.DEFAULT
         self._broken: WorkerDiedError | None = None
+        self._in_turns = False
         self._slot = 0
         if self.num_workers:
             mp_context = multiprocessing.get_context(context)
@@ -208,6 +216,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             batch_reader(self.single_observation_space, memory, self.num_envs, self.copy)
             for memory in self._exchange.observations
         ]
+        self._turns = Turns(self._crew, self._exchange)
         self._infos = ColumnReader(self._exchange, self._crew.shares)
         self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
@@ -261,15 +270,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             ValueError, TypeError: A seed is missing, or the mask is none.
         """
         self._check_idle("reset_async")
-        if seed is None or isinstance(seed, int | np.integer):
-            seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
-        else:
-            seeds = list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(
-                f"If seeds are passed as a list the length must match num_envs={self.num_envs} but got "
-                f"length={len(seeds)}."
-            )
+        seeds = self._seeds(seed)
         mask = [True] * self.num_envs
         if options is not None and "reset_mask" in options:
             options = dict(options)
@@ -301,6 +302,16 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         replies = self._wait(AsyncState.WAITING_RESET, timeout)
         infos = batch(self._infos.told(replies), self._add_info)
         return self._take_observations(replies), infos
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None or isinstance(seed, int | np.integer):
+            return [None if seed is None else int(seed) + i for i in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(
+                f"If seeds are passed as a list the length must match num_envs={self.num_envs} but got "
+                f"length={len(seed)}."
+            )
+        return list(seed)
 
     def _check_mask(self, mask: Any) -> list[bool]:
         if not isinstance(mask, np.ndarray):
@@ -383,33 +394,99 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         exchange, slot = self._exchange, self._slot
         terminations, truncations = exchange.terminations[slot].copy(), exchange.truncations[slot].copy()
         if self._terms.keeps_final and (terminations.any() or truncations.any()):
-            infos = self._same_step_infos(replies, terminations | truncations)
+            ended, envs = (terminations | truncations).tolist(), range(self.num_envs)
+            told = self._infos.told(replies)
+            infos = batch_with_ends(told, replies, ended, envs, exchange, self._add_info)
         else:
-            infos = self._batched_infos(replies)
+            common = self._infos.common(replies)
+            infos = common if common is not None else batch(self._infos.told(replies), self._add_info)
         return self._take_observations(replies), exchange.rewards[slot].copy(), terminations, truncations, infos
 
-    def _batched_infos(self, replies: Sequence[Reply | None]) -> dict[str, Any]:
-        infos = self._infos.common(replies)
-        return infos if infos is not None else batch(self._infos.told(replies), self._add_info)
+    # --- turns --------------------------------------------------------------------------------------------------------
 
-    def _same_step_infos(self, replies: Sequence[Reply | None], ended: np.ndarray) -> dict[str, Any]:
-        """The infos of a step in which episodes ended: in the order in which ``SyncVectorEnv`` adds them."""
-        told = self._infos.told(replies)
-        final_infos = {env: info for reply in replies if reply is not None for env, info in reply.final_infos}
-        pickled = {env: value for reply in replies if reply is not None for env, value in reply.final_observations}
-        space, final_observations = self.single_observation_space, self._exchange.final_observations
-        observations = None
-        if final_observations is not None:
-            observations = read_from_shared_memory(space, final_observations, self.num_envs)
-        infos: dict[str, Any] = {}
-        for env, has_ended in enumerate(ended.tolist()):
-            if has_ended:
-                value = pickled[env] if env in pickled else detached_row(space, observations, env)
-                final = {"final_obs": value, "final_info": final_infos.get(env, {})}
-                infos = self._add_info(infos, final, env)
-            if env in told:
-                infos = self._add_info(infos, told[env], env)
-        return infos
+    def async_reset(
+        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Asks every environment for a reset, as a turn of its own: :meth:`recv` gives those that are ready.
+
+        Args:
+            seed: As for :meth:`reset`.
+            options: Handed to each environment.
+
+        Raises:
+            AlreadyPendingCallError: Another call is pending.
+            ClosedEnvironmentError: It is closed.
+            ValueError: A seed is missing; or there are several slots, or no ``shared_memory``.
+        """
+        self._check_idle("async_reset")
+        self._check_turns()
+        self._turns.ask_resets(self._seeds(seed), options)
+        self._in_turns = True
+
+    def send(self, actions: Any, env_id: Any) -> None:
+        """Asks the environments ``env_id`` for a step each; :meth:`recv` gives those that are ready.
+
+        Args:
+            actions: A batch of actions, one for each of ``env_id``.
+            env_id: Distinct indices of environments, as ``info["env_id"]`` gives them.
+
+        Raises:
+            AlreadyPendingCallError: One of them was sent to already and not received; or another call is pending.
+            ClosedEnvironmentError: It is closed.
+            ValueError, TypeError, KeyError: An action does not fit, or ``env_id`` is no such thing. Nobody was asked.
+        """
+        if not self._in_turns:
+            self._check_idle("send")
+            self._check_turns()
+        self._check_running()
+        self._turns.ask(actions, env_id)
+        self._in_turns = True
+
+    def recv(self, timeout: float | None = None) -> StepResult:
+        """Waits until ``batch_size`` environments are ready, whichever they are, and gives their results.
+
+        Who waits longest for being received comes first, so none starves. Fewer than ``batch_size`` come where fewer
+        were asked.
+
+        Args:
+            timeout: Seconds to wait at most; None for any time.
+
+        Returns:
+            As :meth:`step`, with one row for each of ``info["env_id"]``. All are copies.
+
+        Raises:
+            NoAsyncCallError: Nobody was asked.
+            multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
+            WorkerDiedError: A worker process ended.
+            ClosedEnvironmentError: It is closed.
+            Exception: What an environment raised; the others can still be received.
+        """
+        self._check_running()
+        try:
+            ids, replies = self._turns.take(self.batch_size, timeout)
+        except WorkerDiedError as error:
+            self._broken = error
+            raise
+        finally:
+            self._in_turns = bool(self._turns.pending.any())
+        exchange = self._exchange
+        terminations, truncations = exchange.terminations[0][ids], exchange.truncations[0][ids]
+        rows = {env: row for row, env in enumerate(ids.tolist())}
+        told = {env: info for reply in replies if reply is not None for env, info in reply.infos}
+        if self._terms.keeps_final:
+            ended = (terminations | truncations).tolist()
+            infos = batch_with_ends(told, replies, ended, list(rows), exchange, adder(len(ids)))
+        else:
+            infos = batch({rows[env]: info for env, info in told.items()}, adder(len(ids)))
+        observations = gathered(self.single_observation_space, exchange.observations[0], self.num_envs, ids)
+        return observations, exchange.rewards[0][ids], terminations, truncations, {"env_id": ids, **infos}
+
+    def _check_turns(self) -> None:
+        if self.slots != 1 or not self._exchange.observations:
+            raise ValueError(
+                "Expected slots=1 and observations in shared memory for `send` and `recv`, got "
+                f"slots={self.slots}, shared_memory={bool(self._exchange.observations)}."
+            )
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -430,11 +507,11 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._observe[self._slot]()
 
     def _check_idle(self, caller: str) -> None:
-        if self._state is not AsyncState.DEFAULT or self.closed or self._broken is not None:
+        if self._state is not AsyncState.DEFAULT or self._in_turns or self.closed or self._broken is not None:
             self._check_running()
+            pending = "recv" if self._in_turns else str(self._state.value)
             raise AlreadyPendingCallError(
-                f"Calling `{caller}` while waiting for a pending call to `{self._state.value}` to complete",
-                str(self._state.value),
+                f"Calling `{caller}` while waiting for a pending call to `{pending}` to complete", pending
             )
 
     def _check_running(self) -> None:

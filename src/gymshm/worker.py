@@ -29,7 +29,7 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from .doorbell import SLEEP_SECONDS, Doorbell
+from .doorbell import SLEEP_SECONDS, Doorbell, fence
 from .env_group import EnvGroup
 from .exchange import Exchange, Terms
 from .failures import capture
@@ -48,6 +48,8 @@ class Operation(enum.IntEnum):
     CALL = 4
     SET_ATTR = 5
     CLOSE = 6
+    TURN = 7  # single environments are asked: see ``turns``
+    TURN_RESET = 8  # all of them are to be reset, each as a turn of its own; seeds and options are the payload
 
 
 #: The word that goes with a reply's number.
@@ -174,6 +176,9 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             reply = group.step(slot)
         elif operation == Operation.STEP_WITH:
             reply = group.step(slot, pickle.loads(bell.receive()))
+        elif operation == Operation.TURN or operation == Operation.TURN_RESET:
+            _take_turns(bell, group, operation)
+            continue
         elif operation == Operation.CLOSE:
             reply = Reply()
             try:
@@ -197,4 +202,21 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             bell.signal(sequence, PAYLOAD_FOLLOWS)
             bell.connection.send_bytes(payload)
         if operation == Operation.CLOSE:
+            return
+
+
+def _take_turns(bell: Doorbell, group: EnvGroup, operation: int) -> None:
+    """Serves single environments until none is asked any more; each is told of before the next one starts."""
+    resets = pickle.loads(bell.receive()) if operation == Operation.TURN_RESET else None
+    for i, reply in group.turns(resets):
+        payload = None
+        if reply is not None:
+            reply.turn = group.start + i
+            payload = pickled(reply, group.start)
+        group.end_turn(i, payload is not None)
+        fence()
+        bell.ring()
+        if payload is not None:
+            bell.connection.send_bytes(payload)
+        if bell.said()[1] == Operation.CLOSE:
             return

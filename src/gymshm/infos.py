@@ -1,0 +1,67 @@
+"""Batches of infos, as gymnasium makes them: one by one, in the order in which ``SyncVectorEnv`` adds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from gymnasium.vector import VectorEnv
+
+from .batches import detached_row
+from .exchange import Exchange
+from .read import read_from_shared_memory
+from .reply import Reply
+
+__all__ = ["AddInfo", "adder", "batch", "batch_with_ends"]
+
+#: ``VectorEnv._add_info``: adds the info of one row to a batch.
+AddInfo: TypeAlias = Callable[[dict[str, Any], dict[str, Any], int], dict[str, Any]]
+
+
+def adder(rows: int) -> AddInfo:
+    """Gymnasium's own ``_add_info`` for batches of ``rows`` rows."""
+    batching: VectorEnv[Any, Any, Any] = VectorEnv()
+    batching.num_envs = rows
+    return batching._add_info
+
+
+def batch(told: Mapping[int, dict[str, Any]], add_info: AddInfo) -> dict[str, Any]:
+    """The batch of infos, ``told`` by row."""
+    infos: dict[str, Any] = {}
+    for row, info in told.items():
+        infos = add_info(infos, info, row)
+    return infos
+
+
+def batch_with_ends(
+    told: Mapping[int, dict[str, Any]],
+    replies: Sequence[Reply | None],
+    ended: Sequence[bool],
+    env_ids: Sequence[int],
+    exchange: Exchange,
+    add_info: AddInfo,
+) -> dict[str, Any]:
+    """The batch of infos of a step in which episodes ended and began anew: with ``final_obs`` and ``final_info``.
+
+    Args:
+        told: The infos by environment.
+        replies: Have the terminal infos, and the terminal observations that do not survive the segment.
+        ended: Whether the episode of a row ended.
+        env_ids: The environment of each row.
+        exchange: Has the other terminal observations.
+        add_info: Adds a row.
+    """
+    final_infos = {env: info for reply in replies if reply is not None for env, info in reply.final_infos}
+    pickled = {env: value for reply in replies if reply is not None for env, value in reply.final_observations}
+    space, memory = exchange.terms.observation_space, exchange.final_observations
+    observations = None
+    if space is not None and memory is not None:
+        observations = read_from_shared_memory(space, memory, exchange.terms.num_envs)
+    infos: dict[str, Any] = {}
+    for row, (env, has_ended) in enumerate(zip(env_ids, ended, strict=True)):
+        if has_ended:
+            value = pickled[env] if env in pickled or space is None else detached_row(space, observations, env)
+            infos = add_info(infos, {"final_obs": value, "final_info": final_infos.get(env, {})}, row)
+        if env in told:
+            infos = add_info(infos, told[env], row)
+    return infos

@@ -1,0 +1,160 @@
+"""Environments that take turns: ``send`` and ``recv``, so that a slow one does not hold back the rest.
+
+Each environment has two words in the segment: how often it was asked, and how often it is done (and whether a payload
+follows). ``send`` stores actions and asks; a worker serves its asked environments round and round; ``recv`` takes
+whichever are done, and among them those first that have waited longest for being taken: so none starves.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import time
+from collections.abc import Sequence
+from os import sched_yield
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
+from gymnasium.vector.utils import batch_space, iterate
+
+from .crew import Crew
+from .doorbell import SLEEP_SECONDS, SPIN_SECONDS
+from .exchange import Exchange
+from .failures import rebuild
+from .local_crew import LocalCrew
+from .reply import Reply
+from .write import write_to_shared_memory
+
+__all__ = ["Turns"]
+
+
+class Turns:
+    """The parent's side of turns.
+
+    Args:
+        crew: The workers.
+        exchange: Has the words, and the rows of actions and results.
+    """
+
+    def __init__(self, crew: Crew | LocalCrew, exchange: Exchange) -> None:
+        """Nobody is asked."""
+        n = exchange.terms.num_envs
+        self._crew, self._exchange = crew, exchange
+        self._asked, self._done = exchange.turns_asked, exchange.turns_done
+        self._worker_of = np.repeat(np.arange(len(crew.shares)), [len(envs) for envs in crew.shares])
+        #: Asked and not taken yet.
+        self.pending = np.zeros(n, np.bool_)
+        self._told: dict[int, Reply] = {}
+        self._heard = np.zeros(n, np.bool_)
+        # When each was taken last, as a count of takings.
+        self._taken_at = np.zeros(n, np.int64)
+        self._takings = 0
+
+    def ask_resets(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Asks every environment for a reset."""
+        self._mark_asked(np.arange(len(self.pending)))
+        self._crew.post_turn_resets([(list(seeds[envs.start : envs.stop]), options) for envs in self._crew.shares])
+
+    def ask(self, actions: Any, env_ids: Any) -> None:
+        """Stores one action for each of ``env_ids``, and asks them for a step.
+
+        Raises:
+            ValueError: An index is out of range or comes twice, or the number of actions is another one.
+            AlreadyPendingCallError: One of them was asked already and not received.
+            TypeError, KeyError: An action does not fit.
+        """
+        ids = np.asarray(env_ids)
+        n = len(self.pending)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(np.unique(ids)) != len(ids):
+            raise ValueError(f"Expected env_id to be distinct indices of environments, got {env_ids!r}.")
+        if len(ids) and not (ids.min() >= 0 and ids.max() < n):
+            raise ValueError(f"Expected env_id in [0, {n}), got {ids.tolist()}.")
+        if self.pending[ids].any():
+            busy = ids[self.pending[ids]].tolist()
+            raise AlreadyPendingCallError(
+                f"Calling `send` for environments {busy}, which were sent to and not received yet", "recv"
+            )
+        self._store(actions, ids)
+        self._mark_asked(ids)
+        self._crew.post_turns(np.unique(self._worker_of[ids]).tolist())
+
+    def _mark_asked(self, ids: np.ndarray) -> None:
+        self.pending[ids] = True
+        self._heard[ids] = False
+        self._asked[ids] += 1
+
+    def _store(self, actions: Any, ids: np.ndarray) -> None:
+        space: Space[Any] | None = self._exchange.terms.action_space
+        if space is None:
+            raise ValueError(
+                "Expected actions of a fixed size for `send`, got an action space that has none."
+            )
+        memory = self._exchange.actions[0]
+        view = getattr(memory, "view", None)
+        if isinstance(view, np.ndarray) and isinstance(actions, np.ndarray) and actions.dtype == view.dtype:
+            if actions.shape == (len(ids), *view.shape[1:]):
+                view[ids] = actions
+                return
+        rows = list(iterate(batch_space(space, len(ids)), actions))
+        if len(rows) != len(ids):
+            raise ValueError(f"Expected {len(ids)} actions, one for each of env_id, got {len(rows)}.")
+        for index, action in zip(ids.tolist(), rows, strict=True):
+            write_to_shared_memory(space, index, action, memory)
+
+    def take(self, batch_size: int, timeout: float | None) -> tuple[np.ndarray, list[Reply | None]]:
+        """The next ``batch_size`` environments that are done (all that are asked, if fewer), and what was told of each.
+
+        Raises:
+            NoAsyncCallError: None is asked.
+            WorkerDiedError: A worker process ended.
+            multiprocessing.TimeoutError: It took longer than ``timeout`` seconds; nothing was taken.
+            Exception: What an environment raised; its turn is over, the others can be received.
+        """
+        wanted = min(batch_size, int(self.pending.sum()))
+        if wanted == 0:
+            raise NoAsyncCallError("Calling `recv` without any prior call to `send` or `async_reset`.", "recv")
+        ids = self._wait(wanted, None if timeout is None else time.monotonic() + timeout)
+        failed = [index for index in ids.tolist() if index in self._told and self._told[index].failures]
+        if failed:
+            failures = [failure for index in failed for failure in self._told.pop(index).failures]
+            self.pending[failed] = False
+            raise rebuild(failures)
+        self.pending[ids] = False
+        self._takings += 1
+        self._taken_at[ids] = self._takings
+        return ids, [self._told.pop(index, None) for index in ids.tolist()]
+
+    def _wait(self, wanted: int, deadline: float | None) -> np.ndarray:
+        spin_until = time.perf_counter() + SPIN_SECONDS
+        while True:
+            ready = np.flatnonzero(self._ready())
+            if len(ready) >= wanted:
+                self._hear(ready)
+                # Who has waited longest goes first; equal ones in the order of their index.
+                return np.sort(ready[np.argsort(self._taken_at[ready], kind="stable")[:wanted]])
+            if time.perf_counter() < spin_until:
+                sched_yield()
+                continue
+            left = SLEEP_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise multiprocessing.TimeoutError("The call to `recv` has timed out.")
+            self._hear(ready)  # or the sleeper would take what waits there for a ring
+            self._crew.sleep_for_turns(functools.partial(self._has_more_than, len(ready)), left)
+
+    def _has_more_than(self, count: int) -> bool:
+        return int(self._ready().sum()) > count
+
+    def _ready(self) -> np.ndarray:
+        ready: np.ndarray = self.pending & (self._done >> 1 == self._asked)
+        return ready
+
+    def _hear(self, ready: np.ndarray) -> None:
+        """Receives what workers have to tell of turns that are done."""
+        for index in ready[~self._heard[ready]].tolist():
+            if self._done[index] & 1:
+                reply = self._crew.take_turn_payload(int(self._worker_of[index]))
+                assert reply.turn is not None
+                self._told[reply.turn] = reply
+            self._heard[index] = True
