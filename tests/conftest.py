@@ -17,7 +17,7 @@ import gymshm
 from gymshm import backing
 from gymshm.creator import Status
 from gymshm.header import MAGIC
-from gymshm.segment import find
+from gymshm.inventory import find
 from support import wait_until
 
 hypothesis.settings.register_profile("tests", deadline=None, database=None, max_examples=60)

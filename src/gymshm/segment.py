@@ -2,33 +2,30 @@
 
 Rules of this file (the facts behind them stand in ``backing``):
 
-1. There is exactly one *root array* per mapping, and every view derives from it. The mapping ends with the last view:
-   :meth:`Segment.close` gives up this process's own views and never unmaps under somebody else's.
-2. The name belongs to the process that created the segment, and is tied to the root array, not to a handle: when the
-   last view in the creator is gone, or the creator exits, the name is unlinked. A fork does not inherit that: it is
-   guarded by pid.
+1. Every view derives from the mapping's one root array. The mapping ends with the last view: :meth:`Segment.close`
+   gives up this process's own views and never unmaps under somebody else's.
+2. The name is tied to the creator's root array, not to a handle: when the last view in the creator is gone, or the
+   creator exits, the name is unlinked.
 3. A reader trusts nothing: see ``header``.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from . import backing
-from .creator import Status, status, this_process
-from .errors import SegmentError, SegmentFormatError, SegmentNotFoundError
+from . import allocation, backing, inventory
+from .creator import this_process
+from .errors import SegmentExistsError, SegmentFormatError, SegmentNotFoundError
 from .header import MAGIC, READY_OFFSET, Header, build, parse
 from .plan import Field, Leaf, plan
 
-__all__ = ["Found", "Segment", "attach", "create", "find", "remove"]
+__all__ = ["Segment", "attach", "attach_once", "create"]
 
 #: What this process has mapped, by digest: so that a hundred handles of one segment make one mapping. Forks inherit it.
 _mapped: weakref.WeakValueDictionary[bytes, Segment] = weakref.WeakValueDictionary()
@@ -44,7 +41,7 @@ class Segment:
         name: What others attach by.
         header: What it says about itself: plan, n, creator.
         writeable: Whether this process may write.
-        path: The file behind it, where shared memory had no room; else None.
+        path: The file that it is, where shared memory had no room, as others can open it; else None.
         dependents: Objects that hold views, and are told (``release()``) when this process closes the segment.
     """
 
@@ -95,17 +92,7 @@ class Segment:
 
     def unlink(self) -> None:
         """Removes the name: nobody can attach any more, and who has attached goes on. Twice is fine."""
-        if self.header.creator.pid == os.getpid():
-            self._named.unlink()
-        elif self._is_current():
-            backing.unlink(self.name)
-
-    def _is_current(self) -> bool:
-        """Whether the name still leads to this segment, and not to a later one."""
-        try:
-            return attach(self.name, writeable=False).header.digest == self.header.digest
-        except (OSError, SegmentError):
-            return False
+        self._named.unlink()
 
     def __repr__(self) -> str:
         """Name, size, n."""
@@ -125,11 +112,8 @@ def create(fields: Sequence[Field], n: int, name: str | None = None) -> Segment:
         OSError: There is no room for it.
     """
     raw, header = build(plan(fields), n, this_process(), secrets.token_hex(8))
-    named, mapping = backing.create(name, header.nbytes)
-    root = np.frombuffer(mapping, np.uint8)
-    weakref.finalize(root, _unlink_own, named, os.getpid())
+    named, root = _allocate(name, header.nbytes, raw)
     segment = Segment(named, header, root, writeable=True)
-    root[: len(raw)] = np.frombuffer(raw, np.uint8)
     for leaves in header.layout.leaves:
         for leaf in leaves:
             if leaf.fill:
@@ -138,6 +122,19 @@ def create(fields: Sequence[Field], n: int, name: str | None = None) -> Segment:
     root[READY_OFFSET : READY_OFFSET + 8].view(np.uint64)[0] = 1
     _mapped[header.digest] = segment
     return segment
+
+
+def _allocate(name: str | None, nbytes: int, head: bytes) -> tuple[backing.Backing, np.ndarray]:
+    """Room for a new segment: what dead creators left makes way, and where there is still none, it is in a file."""
+    while True:
+        try:
+            return allocation.create(name, nbytes, head)
+        except SegmentExistsError:
+            if not inventory.sweep(name):
+                raise
+        except allocation.NoRoomError as error:
+            if not inventory.sweep():
+                return allocation.create_file(name, nbytes, head, error)
 
 
 def attach(name: str, *, writeable: bool = True) -> Segment:
@@ -151,11 +148,10 @@ def attach(name: str, *, writeable: bool = True) -> Segment:
         SegmentNotFoundError: There is none.
         SegmentFormatError: It is not ours, of another version, truncated, or its header is broken.
     """
-    named, mapping = backing.attach(name, writeable=writeable)
-    header = _read_header(name, mapping)
-    segment = Segment(named, header, np.frombuffer(mapping, np.uint8), writeable)
+    named, root = backing.attach(name, writeable=writeable)
+    segment = Segment(named, _read_header(name, root), root, writeable)
     try:
-        for leaves in header.layout.leaves:
+        for leaves in segment.header.layout.leaves:
             for leaf in leaves:
                 segment.array(leaf)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
@@ -179,56 +175,12 @@ def attach_once(name: str, digest: bytes) -> Segment:
     return segment
 
 
-def _read_header(name: str, mapping: Any) -> Header:
-    """Parses the header; a creator that has it yet to write is given a moment."""
+def _read_header(name: str, root: np.ndarray) -> Header:
+    """Parses the header; a creator that has yet to finish it is given a moment."""
+    raw = root.data
     deadline = time.monotonic() + _READY_PATIENCE
-    with memoryview(mapping) as raw:
-        while raw[:8] in (bytes(8), MAGIC) and not any(raw[READY_OFFSET : READY_OFFSET + 8]):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.001)
-        return parse(raw, name)
-
-
-def _unlink_own(named: backing.Backing, pid: int) -> None:
-    if os.getpid() == pid:
-        named.unlink()
-
-
-# --- all segments of this machine -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Found:
-    """A segment that :func:`find` came across; ``header`` is None where it is unreadable: ``problem`` says why."""
-
-    name: str
-    nbytes: int
-    header: Header | None
-    status: Status
-    problem: str = ""
-
-
-def find() -> Iterator[Found]:
-    """All segments of ours that this process may open, the unreadable ones included."""
-    for name in backing.names(MAGIC):
-        try:
-            segment = attach(name, writeable=False)
-        except SegmentFormatError as error:
-            yield Found(name, 0, None, Status.UNKNOWN, str(error))
-        except (OSError, ValueError):
-            continue  # gone meanwhile
-        else:
-            yield Found(name, segment.nbytes, segment.header, status(segment.header.creator))
-
-
-def remove(found: Found) -> bool:
-    """Removes an orphan that :func:`find` found; False where it was gone, or is not orphaned.
-
-    Looks again first: the name may have been given to another segment since.
-    """
-    try:
-        header = attach(found.name, writeable=False).header
-    except (OSError, SegmentError):
-        return False
-    return header == found.header and status(header.creator) is Status.ORPHANED and backing.unlink(found.name)
+    while raw[:8] in (bytes(8), MAGIC) and not any(raw[READY_OFFSET : READY_OFFSET + 8]):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    return parse(raw, name)
