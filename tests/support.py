@@ -1,4 +1,4 @@
-"""What several test files need: child interpreters, and waiting on a condition with a deadline."""
+"""What several test files need: comparing values, waiting with a deadline, and child interpreters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,39 @@ import textwrap
 import time
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+from gymnasium import spaces as gs
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two values, or batches, are the same: nesting, order of keys, dtype with byte order, shape, every bit."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        keys = zip(left, right, strict=False)
+        return (
+            len(left) == len(right)
+            and all(a is b or a == b for a, b in keys)
+            and all(map(same, left.values(), right.values()))
+        )
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, str) or isinstance(right, str):
+        return type(left) is type(right) and left == right
+    left, right = np.asarray(left), np.asarray(right)
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    if left.dtype.kind != "f":
+        return bool((left == right).all())
+    return np.array_equal(left, right, equal_nan=True) and np.array_equal(np.signbit(left), np.signbit(right))
+
+
+def row(space: gs.Space[Any], batch: Any, i: int) -> Any:
+    """Environment ``i``'s value out of a batch of ``space``."""
+    if isinstance(space, gs.Dict):
+        return {key: row(child, batch[key], i) for key, child in space.spaces.items()}
+    if isinstance(space, gs.Tuple):
+        return tuple(row(child, part, i) for child, part in zip(space.spaces, batch, strict=True))
+    return batch[i]
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
