@@ -10,8 +10,9 @@ import sys
 from typing import Any
 
 import machine
-from figures import Spread, add_json_option, number, ratios, spread, table, verdict, write_json
-from read_write_rows import Ask, Row, rows
+from asks import Ask, judge
+from figures import add_json_option, spread, table, write_json
+from read_write_rows import Row, rows
 
 ROUNDS, QUICK_ROUNDS = 201, 3
 
@@ -42,7 +43,7 @@ def main() -> int:
         write_json(options.json, lines)
     if options.json != "-":
         print(machine.sentence(described), end="\n\n")
-        cells = [line for row, samples in measured for line in _lines(row, samples, not options.quick)]
+        cells = [_line(row, ask, samples, not options.quick) for row, samples in measured for ask in row.asks]
         print(table(["work", "yardstick", "gymshm", "ratio", "asked for", "met"], cells))
         print("\nMedians [quartiles]; a ratio is the median of the ratios of samples taken one after the other.")
     return 0
@@ -57,52 +58,14 @@ def _measure(row: Row, rounds: int) -> dict[str, list[float]]:
     return samples
 
 
-def _lines(row: Row, samples: dict[str, list[float]], judges: bool) -> list[list[str]]:
-    """The row's lines in the table: one for each thing that is asked; then contenders of which nothing is asked."""
-    asks = list(row.asks)
-    named = {ask.ours for ask in asks} | {"gymnasium", "np.copyto"}
-    asks += [Ask(work.name, "", 0, "gymnasium") for work in row.works if work.name not in named]
-    if any(ask.kind == "within" for ask in asks):
-        asks += [Ask("gymshm", "", 0, "gymnasium")]
-    return [_line(row, ask, samples, judges) for ask in asks]
-
-
 def _line(row: Row, ask: Ask, samples: dict[str, list[float]], judges: bool) -> list[str]:
-    ours = samples[ask.ours]
-    yardstick = samples.get(ask.yardstick) or samples.get("gymnasium")
-    shown = f"{ask.yardstick or 'gymnasium'}: {_text(row, spread(yardstick))}" if yardstick else ""
-    ratio, met, asked = "", None, ""
-    if ask.kind == "within" and yardstick:
-        figure = spread(ratios(ours, yardstick))
-        ratio, met, asked = f"{figure.text()} of it", figure.median <= ask.factor, f"within {number(ask.factor)} of it"
-    elif yardstick and row.unit:
-        figure = spread(ratios(yardstick, ours))
-        ratio = f"{figure.text()} times faster"
-        if ask.kind == "faster":
-            met = figure.median >= ask.factor
-            asked = f"{number(ask.factor)} times faster" if ask.factor != 1 else "faster"
-    if ask.kind == "at most":
-        met = spread(ours).median <= ask.factor
-        asked = f"at most {_quantity(row, ask.factor)}"
-    return [row.name, shown, f"{ask.ours}: {_text(row, spread(ours))}", ratio, asked, verdict(met if judges else None)]
-
-
-def _text(row: Row, figure: Spread) -> str:
-    if not row.unit:
-        return number(figure.median)
-    scale, unit = _scale(figure.median)
-    return figure.text(scale, unit)
-
-
-def _quantity(row: Row, figure: float) -> str:
-    if not row.unit:
-        return number(figure)
-    scale, unit = _scale(figure)
-    return f"{number(figure * scale)} {unit}"
-
-
-def _scale(seconds: float) -> tuple[float, str]:
-    return (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
+    judgement = judge(ask, samples, row.unit, higher_is_better=False, judges=judges)
+    yardstick = ask.yardstick or next((name for name in samples if name != ask.ours), "")
+    return [
+        row.name,
+        *(f"{name}: {spread(samples[name]).text(row.unit)}" if name else "" for name in (yardstick, ask.ours)),
+        *judgement,
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Samples -> medians with quartiles, and how they and tables are printed. Pure."""
+"""Samples -> medians with quartiles, and how they, tables and JSON lines are printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-__all__ = ["Spread", "add_json_option", "number", "ratios", "spread", "table", "verdict", "write_json"]
+__all__ = ["Spread", "add_json_option", "number", "quantity", "ratios", "spread", "table", "write_json"]
 
 
 class Spread(NamedTuple):
@@ -19,10 +19,11 @@ class Spread(NamedTuple):
     median: float
     high: float
 
-    def text(self, scale: float = 1.0, unit: str = "") -> str:
-        """As "13.7 µs [13.5, 14.1]", after multiplication by ``scale``."""
+    def text(self, unit: str = "") -> str:
+        """As "13.7 [13.5, 14.1] µs", or "13.7 µs" where the quartiles agree."""
+        scale, suffix = _scale(self.median, unit)
         low, middle, high = (number(figure * scale) for figure in self)
-        return f"{middle}{' ' if unit else ''}{unit} [{low}, {high}]"
+        return f"{middle}{f' [{low}, {high}]' if low != high else ''}{suffix}"
 
 
 def spread(samples: Sequence[float]) -> Spread:
@@ -34,23 +35,32 @@ def spread(samples: Sequence[float]) -> Spread:
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
-    """The ratio of each pair: what was measured one after the other, in the same round."""
-    return [a / b for a, b in zip(above, below, strict=True)]
+    """The ratio of each pair: of what was measured in the same round."""
+    return [a / b if b else float("inf") for a, b in zip(above, below, strict=True)]
 
 
 def number(figure: float) -> str:
     """Three significant digits, and thousands grouped by a space: what a reader can take in."""
-    if figure == 0:
-        return "0"
-    if abs(figure) >= 1000:
-        digits = 10 ** max(0, len(str(int(abs(figure)))) - 3)
-        return f"{round(figure / digits) * digits:,}".replace(",", " ")
-    return f"{figure:.3g}"
+    if abs(figure) < 1000:
+        return f"{figure:.3g}" if abs(figure) < 999.5 else "1 000"
+    digits = 10 ** (len(str(int(abs(figure)))) - 3)
+    return f"{round(figure / digits) * digits:,}".replace(",", " ")
 
 
-def verdict(met: bool | None) -> str:
-    """The last column of a table; None where the run was too short, or a contender is absent."""
-    return "-" if met is None else "yes" if met else "**no**"
+def quantity(figure: float, unit: str) -> str:
+    """One figure with its unit: "s", "steps/s", "bytes", "CPU" (a share of one CPU), or "" for what is counted."""
+    scale, suffix = _scale(figure, unit)
+    return f"{number(figure * scale)}{suffix}"
+
+
+def _scale(figure: float, unit: str) -> tuple[float, str]:
+    if unit == "s":
+        return (1, " s") if figure >= 1 else (1e3, " ms") if figure >= 1e-3 else (1e6, " µs")
+    if unit == "bytes":
+        return 1e-6, " MB"
+    if unit == "CPU":
+        return 100, " % of a CPU"
+    return 1, f" {unit}" if unit else ""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

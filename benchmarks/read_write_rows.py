@@ -10,7 +10,7 @@ import subprocess
 import sys
 import timeit
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium.vector.utils as theirs
@@ -19,8 +19,9 @@ from gymnasium import spaces as gs
 from gymnasium.utils.env_checker import data_equivalence
 
 import gymshm
+from asks import Ask
 
-__all__ = ["Ask", "Row", "Work", "rows"]
+__all__ = ["Row", "Work", "rows"]
 
 #: Seconds that one sample of a repeated statement takes at least.
 _SAMPLE_SECONDS = 1e-3
@@ -37,18 +38,6 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What is asked of ``ours``: ``factor`` times "faster" than ``yardstick``, "within" ``factor`` times of it, or
-    "at most" ``factor`` by itself.
-    """
-
-    ours: str
-    kind: str
-    factor: float
-    yardstick: str = ""
-
-
-@dataclass(frozen=True)
 class Row:
     """Work that is measured side by side. ``unit`` is "s" or, for what is counted, empty."""
 
@@ -56,7 +45,7 @@ class Row:
     works: list[Work]
     asks: list[Ask]
     unit: str = "s"
-    rounds: int | None = field(default=None)
+    rounds: int | None = None
 
 
 def rows() -> list[Row]:
@@ -107,15 +96,14 @@ def _write(
     expected = theirs.read_from_shared_memory(space, foreign, n)
     for ours in (memory, bound_memory):
         assert data_equivalence(theirs.read_from_shared_memory(space, ours, n), expected), name
-    asks = []
-    if faster:
-        asks.append(Ask("gymshm", "faster", faster, "gymnasium"))
-    if bound_faster:
-        asks.append(Ask("gymshm, bound", "faster", bound_faster, "gymnasium"))
+    asks = [
+        Ask("gymshm", "times", (faster,) if faster else (), "gymnasium"),
+        Ask("gymshm, bound", "times", (bound_faster,) if bound_faster else (), "gymnasium"),
+    ]
     if within_copy:
         row = np.empty(value.shape, value.dtype)
         works.append(_repeated("np.copyto", "copyto(row, value)", {"copyto": np.copyto, "row": row, "value": value}))
-        asks += [Ask(ours, "within", within_copy, "np.copyto") for ours in ("gymshm", "gymshm, bound")]
+        asks += [Ask(ours, "within", (within_copy,), "np.copyto") for ours in ("gymshm", "gymshm, bound")]
     return Row(name, works, asks)
 
 
@@ -135,7 +123,7 @@ def _read(name: str, space: gs.Space[Any], n: int, *, faster: float) -> Row:
             _repeated("gymnasium", statement, {**names, "read": theirs.read_from_shared_memory, "memory": foreign}),
             _repeated("gymshm", statement, {**names, "read": gymshm.read_from_shared_memory, "memory": memory}),
         ],
-        [Ask("gymshm", "faster", faster, "gymnasium")],
+        [Ask("gymshm", "times", (faster,), "gymnasium")],
     )
 
 
@@ -166,9 +154,9 @@ def _create(name: str) -> list[Row]:
         ]
 
     return [
-        Row(name, works("seconds"), [Ask("gymshm", "faster", 1, "gymnasium")], rounds=15),
-        Row(f"{name}: descriptors", works("descriptors"), [Ask("gymshm", "at most", 1)], "", rounds=1),
-        Row(f"{name}: mappings", works("mappings"), [Ask("gymshm", "at most", 1)], "", rounds=1),
+        Row(name, works("seconds"), [Ask("gymshm", "times", (1,), "gymnasium")], rounds=15),
+        Row(f"{name}: descriptors", works("descriptors"), [Ask("gymshm", "at most", (1,))], "", rounds=1),
+        Row(f"{name}: mappings", works("mappings"), [Ask("gymshm", "at most", (1,))], "", rounds=1),
     ]
 
 
@@ -189,11 +177,14 @@ def _attach(name: str) -> list[Row]:
         Row(
             f"{name}, first in a process",
             [_fresh("gymshm", _ATTACH.format(name=segment), "seconds")],
-            [Ask("gymshm", "at most", 1e-3)],
+            [Ask("gymshm", "at most", (1e-3,))],
             rounds=15,
         ),
         Row(
-            f"{name}, again", [_repeated("gymshm", "attach(name)", again)], [Ask("gymshm", "at most", 1e-3)], rounds=51
+            f"{name}, again",
+            [_repeated("gymshm", "attach(name)", again)],
+            [Ask("gymshm", "at most", (1e-3,))],
+            rounds=51,
         ),
     ]
 

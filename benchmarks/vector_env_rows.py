@@ -1,0 +1,105 @@
+"""The rows of ``bench_vector_env.py``: a workload, who is measured on it, and what is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asks import Ask
+from peers import PEERS
+
+__all__ = ["BEST_PEER", "Row", "rows"]
+
+#: Stands for whichever peer is best in a row.
+BEST_PEER = "best peer"
+
+SYNC, ASYNC, BOUND, COPY, OURS = "SyncVectorEnv", "AsyncVectorEnv", "plain loops", "one copy", "gymshm"
+ONE, TWO, IN_PROCESS = (f"gymshm, num_workers={workers}" for workers in (1, 2, 0))
+VIEWS, SLOTS, SEND = "gymshm, copy=False", "gymshm, copy=False, slots=8", "gymshm, send/recv"
+
+_FIRST_READY = "tianshou, wait_num=n/2"
+_BEATS_PEERS = Ask(OURS, "times", (1,), BEST_PEER)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload.
+
+    Attributes:
+        workload: Its name in ``environments.WORKLOADS``.
+        n: Number of environments.
+        contenders: Who is measured.
+        asks: What is asked of whom.
+        metric: What is measured: see ``runner``.
+        context: The start method.
+        quick: Whether a quick run has it too, with few environments.
+    """
+
+    workload: str
+    n: int
+    contenders: tuple[str, ...]
+    asks: tuple[Ask, ...]
+    metric: str = "rate"
+    context: str | None = None
+    quick: bool = False
+
+
+def rows() -> list[Row]:
+    """All of them, in the order in which they are printed."""
+    peers = tuple(name for name in PEERS if name != _FIRST_READY)
+    ours = (OURS, ONE, TWO, IN_PROCESS, VIEWS)
+    return [
+        *(_few(n) for n in (1, 2, 4)),
+        _free("vector", 8, (*ours, BOUND), peers, (25, 60), Ask(OURS, "times", (1.5,), SYNC), quick=True),
+        Row("vector", 16, (SYNC, ASYNC, OURS, ONE, BOUND), (Ask(OURS, "times", (1.5,), SYNC),)),
+        _free("vector", 64, (*ours, BOUND), peers, (50, 110), Ask(OURS, "times", (1.5,), SYNC)),
+        Row("vector", 256, (SYNC, OURS, ONE, BOUND), (Ask(OURS, "times", (1.5,), SYNC),)),
+        _free("image", 8, (*ours, SLOTS), peers, (15,)),
+        _free("image", 64, (OURS, ONE, VIEWS, SLOTS, COPY), peers, (), Ask(OURS, "within", (1.5,), COPY)),
+        _busy("busy-20", 8, peers, (0.9,), quick=True),
+        _busy("busy-200", 8, peers, (0.9, 0.97)),
+        _busy("busy-200", 32, (), (0.97,)),
+        _busy("busy-200", 64, (), (0.97,)),
+        Row(
+            "busy-uneven",
+            8,
+            (ASYNC, OURS, SEND, BOUND, _FIRST_READY),
+            (Ask(SEND, "share", (0.9,), BOUND), Ask(OURS, "share", (), BOUND), Ask(SEND, "times", (1,), _FIRST_READY)),
+            quick=True,
+        ),
+        _free("dict", 32, (OURS, VIEWS), peers, (25,), quick=True),
+        _free("infos", 32, (OURS,), peers, (15,), quick=True),
+        _free("episodes", 32, (OURS, VIEWS), peers, (15,), quick=True),
+        _cost("memory", 64, (10,), None),
+        _cost("start", 64, (5,), "fork"),
+        _cost("start", 64, (5,), "spawn"),
+        Row("vector", 8, (OURS, ASYNC, *peers), (Ask(OURS, "at most", (0.01,)),), "idle", quick=True),
+    ]
+
+
+def _few(n: int) -> Row:
+    """So few environments that a plain loop is hard to beat."""
+    return Row("vector", n, (SYNC, ASYNC, OURS, ONE, IN_PROCESS, BOUND), (Ask(OURS, "times", (1,), SYNC),))
+
+
+def _free(
+    workload: str,
+    n: int,
+    ours: tuple[str, ...],
+    peers: tuple[str, ...],
+    goals: tuple[float, ...],
+    *asks: Ask,
+    quick: bool = False,
+) -> Row:
+    """An environment that costs nothing, so that only the vector environment's own work shows."""
+    first = Ask(OURS, "times", goals, ASYNC)
+    return Row(workload, n, (SYNC, ASYNC, *ours, *peers), (first, *asks, _BEATS_PEERS), quick=quick)
+
+
+def _busy(workload: str, n: int, peers: tuple[str, ...], goals: tuple[float, ...], quick: bool = False) -> Row:
+    """An environment that works: how much of the CPUs does it get?"""
+    asks = (Ask(OURS, "share", goals, BOUND), Ask(OURS, "times", (), ASYNC), *((_BEATS_PEERS,) if peers else ()))
+    return Row(workload, n, (ASYNC, OURS, BOUND, *peers), asks, quick=quick)
+
+
+def _cost(metric: str, n: int, goals: tuple[float, ...], context: str | None) -> Row:
+    return Row("vector", n, (ASYNC, OURS), (Ask(OURS, "times", goals, ASYNC),), metric, context, quick=True)
