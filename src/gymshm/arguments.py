@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space
 
-__all__ = ["check_concurrency", "check_mode", "positive", "workers_for"]
+__all__ = ["check_concurrency", "check_mode", "positive", "split_mask", "spread_seeds", "workers_for"]
 
 
 def workers_for(num_workers: int | None, num_envs: int, max_concurrency: int | None) -> int:
@@ -77,3 +77,41 @@ def check_mode(mode: Any) -> None:
             "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
             f"space, actual got {mode}"
         )
+
+
+def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
+    """A seed for each environment: the list as it is, or ``seed + i`` for environment i, or None for all.
+
+    Raises:
+        ValueError: The list has another length.
+    """
+    if seed is None or isinstance(seed, int | np.integer):
+        return [None if seed is None else int(seed) + i for i in range(num_envs)]
+    if len(seed) != num_envs:
+        raise ValueError(
+            f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seed)}."
+        )
+    return list(seed)
+
+
+def split_mask(options: dict[str, Any] | None, num_envs: int) -> tuple[dict[str, Any] | None, list[bool]]:
+    """``options`` without its ``reset_mask``, and the mask, a bool for each environment; ``options`` is left alone.
+
+    Raises:
+        TypeError, ValueError: The mask is no bool array of shape ``(num_envs,)`` that marks one at least.
+    """
+    if options is None or "reset_mask" not in options:
+        return options, [True] * num_envs
+    rest = dict(options)
+    mask = rest.pop("reset_mask")
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"`options['reset_mask']` must have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise ValueError(
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
+    return rest, list(mask.tolist())

@@ -32,7 +32,7 @@ from .doorbell import LINE_WORDS
 from .plan import Field
 from .segment import Segment
 from .spaces import outline
-from .views import Memory, assemble, at_slot
+from .views import Memory, assemble, at_slot, leaves, views
 
 __all__ = ["INFO_COLUMNS", "Exchange", "Terms"]
 
@@ -124,6 +124,18 @@ class Exchange:
         """The parent's line and the line of ``worker``: :data:`LINE_WORDS` int64 each."""
         pair = self._array("lines")[worker]
         return memoryview(pair[0]), memoryview(pair[1])
+
+    def carry_over(self, before: int, after: int, rows: np.ndarray) -> None:
+        """Copies the observations of ``rows``, a bool array of shape ``(n,)``, from one slot to another."""
+        if self.observations:
+            pairs = zip(leaves(self.observations[before]), leaves(self.observations[after]), strict=True)
+            for old, new in pairs:
+                new.live_view()[rows] = old.live_view()[rows]
+
+    def fields(self, name: str) -> Any:
+        """The arrays of a field, shape ``(slots, n, *shape)``, nested as its space is; None where there is none."""
+        number = self._numbers.get(name)
+        return None if number is None else views(assemble(self.segment, number))
 
     def _array(self, name: str) -> np.ndarray:
         (leaf,) = self.segment.header.layout.leaves[self._numbers[name]]

@@ -19,15 +19,17 @@ from gymnasium import Space
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector.utils import batch_space, iterate
 
+from .batches import gathered
 from .crew import Crew
 from .doorbell import SLEEP_SECONDS, SPIN_SECONDS
 from .exchange import Exchange
 from .failures import rebuild
+from .infos import adder, batch, batch_with_ends
 from .local_crew import LocalCrew
 from .reply import Reply
 from .write import write_to_shared_memory
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "batch_of_turns"]
 
 
 class Turns:
@@ -88,9 +90,7 @@ class Turns:
     def _store(self, actions: Any, ids: np.ndarray) -> None:
         space: Space[Any] | None = self._exchange.terms.action_space
         if space is None:
-            raise ValueError(
-                "Expected actions of a fixed size for `send`, got an action space that has none."
-            )
+            raise ValueError("Expected actions of a fixed size for `send`, got an action space that has none.")
         memory = self._exchange.actions[0]
         view = getattr(memory, "view", None)
         if isinstance(view, np.ndarray) and isinstance(actions, np.ndarray) and actions.dtype == view.dtype:
@@ -158,3 +158,19 @@ class Turns:
                 assert reply.turn is not None
                 self._told[reply.turn] = reply
             self._heard[index] = True
+
+
+def batch_of_turns(
+    space: Space[Any], exchange: Exchange, ids: np.ndarray, replies: Sequence[Reply | None]
+) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    """The results of the environments ``ids``, as a step gives them: copies, one row for each."""
+    terminations, truncations = exchange.terminations[0][ids], exchange.truncations[0][ids]
+    rows = {env: row for row, env in enumerate(ids.tolist())}
+    told = {env: info for reply in replies if reply is not None for env, info in reply.infos}
+    if exchange.terms.keeps_final:
+        ended = (terminations | truncations).tolist()
+        infos = batch_with_ends(told, replies, ended, list(rows), exchange, adder(len(ids)))
+    else:
+        infos = batch({rows[env]: info for env, info in told.items()}, adder(len(ids)))
+    observations = gathered(space, exchange.observations[0], exchange.terms.num_envs, ids)
+    return observations, exchange.rewards[0][ids], terminations, truncations, {"env_id": ids, **infos}

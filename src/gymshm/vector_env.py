@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import weakref
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
 import numpy as np
-from gymnasium import Env, Space, logger
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, CustomSpaceError, NoAsyncCallError
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium import Env, Space
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
 
-from .arguments import check_concurrency, check_mode, positive, workers_for
-from .batches import batch_reader, batch_writer, gathered
+from .arguments import check_concurrency, check_mode, positive, split_mask, spread_seeds, workers_for
+from .batches import batch_reader, batch_writer
 from .create import can_be_packed
 from .crew import Crew
+from .crew_env import CrewVectorEnv
 from .errors import WorkerDiedError
 from .exchange import Exchange, Terms
-from .failures import Failure, rebuild
 from .info_columns import ColumnReader
-from .infos import adder, batch, batch_with_ends
+from .infos import batch, batch_with_ends
 from .local_crew import LocalCrew
 from .read import read_from_shared_memory
 from .reply import Reply
-from .segment import Segment
-from .turns import Turns
-from .views import leaves
+from .rollout import Rollout, begin_rollout
+from .turns import Turns, batch_of_turns
 from .worker import Operation, Report, Setup
 
 __all__ = ["ShmVectorEnv"]
 
 StepResult: TypeAlias = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
-#: Seconds that workers are given to close their environments, unless the caller says otherwise.
-_CLOSE_SECONDS = 15.0
-_DROPPED_CLOSE_SECONDS = 1.0
 
-_FORBIDDEN_CALLS = ("reset", "step", "close", "_setattr", "_check_spaces")
-
-
-class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
+class ShmVectorEnv(CrewVectorEnv):
     """Steps many environments in few processes, with everything that moves at each step in one named segment.
 
     It goes where ``gymnasium.vector.AsyncVectorEnv`` stood: the same arguments, methods and results, the results being
@@ -134,19 +125,13 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 "`gymshm.create_shared_memory` can make."
             )
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
-        self._state = AsyncState.DEFAULT
-        self._broken: WorkerDiedError | None = None
-        self._in_turns = False
         self._slot = 0
         if self.num_workers:
-            mp_context = multiprocessing.get_context(context)
-            self._crew: Crew | LocalCrew = Crew(
-                mp_context, env_fns, self.num_workers, self.autoreset_mode, daemon, type(self).__name__
-            )
+            own_context = multiprocessing.get_context(context)
+            name = type(self).__name__
+            self._hire(Crew(own_context, env_fns, self.num_workers, self.autoreset_mode, daemon, name))
         else:
-            self._crew = LocalCrew(env_fns, self.autoreset_mode)
-        # Not __del__: this runs at interpreter exit too, while everything it needs is still there.
-        self._finalizer = weakref.finalize(self, _end, self._crew, os.getpid())
+            self._hire(LocalCrew(env_fns, self.autoreset_mode))
         try:
             self._take_spaces(self._crew.start(start_timeout))
             self._set_up(start_timeout)
@@ -185,8 +170,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._terms = terms
         self._exchange = Exchange.create(terms)
         segment = self._exchange.segment
-        self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, _end, self._crew, os.getpid(), segment)
+        self._answer_for(segment)
         setup = Setup(
             (segment.name, segment.header.digest),
             0,
@@ -270,14 +254,11 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             ValueError, TypeError: A seed is missing, or the mask is none.
         """
         self._check_idle("reset_async")
-        seeds = self._seeds(seed)
-        mask = [True] * self.num_envs
-        if options is not None and "reset_mask" in options:
-            options = dict(options)
-            mask = self._check_mask(options.pop("reset_mask"))
+        seeds = spread_seeds(seed, self.num_envs)
+        options, mask = split_mask(options, self.num_envs)
         slot = (self._slot + 1) % self.slots
         if slot != self._slot and not all(mask):
-            self._carry_over(slot, np.logical_not(mask))
+            self._exchange.carry_over(self._slot, slot, np.logical_not(mask))
         self._crew.post(
             Operation.RESET,
             payloads=[(slot, seeds[e.start : e.stop], options, mask[e.start : e.stop]) for e in self._crew.shares],
@@ -302,38 +283,6 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         replies = self._wait(AsyncState.WAITING_RESET, timeout)
         infos = batch(self._infos.told(replies), self._add_info)
         return self._take_observations(replies), infos
-
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        if seed is None or isinstance(seed, int | np.integer):
-            return [None if seed is None else int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(
-                f"If seeds are passed as a list the length must match num_envs={self.num_envs} but got "
-                f"length={len(seed)}."
-            )
-        return list(seed)
-
-    def _check_mask(self, mask: Any) -> list[bool]:
-        if not isinstance(mask, np.ndarray):
-            raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
-        if mask.shape != (self.num_envs,):
-            raise ValueError(f"`options['reset_mask']` must have shape `({self.num_envs},)`, got {mask.shape}")
-        if mask.dtype != np.bool_:
-            raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
-        if not mask.any():
-            raise ValueError(
-                "`options['reset_mask']` must contain a boolean array with at least one True value, got "
-                f"reset_mask={mask}"
-            )
-        return list(mask.tolist())
-
-    def _carry_over(self, slot: int, rows: np.ndarray) -> None:
-        """Copies the observations of environments that are not reset into the slot where the reset ones go."""
-        if self._exchange.observations:
-            for before, after in zip(
-                leaves(self._exchange.observations[self._slot]), leaves(self._exchange.observations[slot]), strict=True
-            ):
-                after.live_view()[rows] = before.live_view()[rows]
 
     # --- step ---------------------------------------------------------------------------------------------------------
 
@@ -402,6 +351,37 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             infos = common if common is not None else batch(self._infos.told(replies), self._add_info)
         return self._take_observations(replies), exchange.rewards[slot].copy(), terminations, truncations, infos
 
+    def rollout(self) -> Rollout:
+        """Begins a rollout of T = ``slots`` - 1 steps; its arrays fill in the segment as steps are made.
+
+        ::
+
+            envs = ShmVectorEnv(env_fns, copy=False, slots=129)
+            envs.reset(seed=0)
+            for update in range(updates):
+                rollout = envs.rollout()
+                for t in range(128):
+                    envs.step(policy(rollout.observations[t]))
+                learn(rollout)  # (128, n, ...) arrays: observations, actions, rewards, terminations, truncations
+
+        Returns:
+            Views, the same ones each time: the next rollout writes over this one.
+
+        Raises:
+            ValueError: There is one slot only, or observations are not in shared memory.
+            AlreadyPendingCallError: A call is pending.
+            ClosedEnvironmentError: It is closed.
+        """
+        self._check_idle("rollout")
+        if self.slots < 2 or not self._exchange.observations:
+            raise ValueError(
+                "Expected slots=T + 1 and observations in shared memory for a rollout of T steps, got "
+                f"slots={self.slots}, shared_memory={bool(self._exchange.observations)}."
+            )
+        rollout = begin_rollout(self._exchange, self._slot)
+        self._slot = 0
+        return rollout
+
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def async_reset(
@@ -420,7 +400,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """
         self._check_idle("async_reset")
         self._check_turns()
-        self._turns.ask_resets(self._seeds(seed), options)
+        self._turns.ask_resets(spread_seeds(seed, self.num_envs), options)
         self._in_turns = True
 
     def send(self, actions: Any, env_id: Any) -> None:
@@ -469,17 +449,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise
         finally:
             self._in_turns = bool(self._turns.pending.any())
-        exchange = self._exchange
-        terminations, truncations = exchange.terminations[0][ids], exchange.truncations[0][ids]
-        rows = {env: row for row, env in enumerate(ids.tolist())}
-        told = {env: info for reply in replies if reply is not None for env, info in reply.infos}
-        if self._terms.keeps_final:
-            ended = (terminations | truncations).tolist()
-            infos = batch_with_ends(told, replies, ended, list(rows), exchange, adder(len(ids)))
-        else:
-            infos = batch({rows[env]: info for env, info in told.items()}, adder(len(ids)))
-        observations = gathered(self.single_observation_space, exchange.observations[0], self.num_envs, ids)
-        return observations, exchange.rewards[0][ids], terminations, truncations, {"env_id": ids, **infos}
+        return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
 
     def _check_turns(self) -> None:
         if self.slots != 1 or not self._exchange.observations:
@@ -506,173 +476,7 @@ class ShmVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             return deepcopy(self._pickled_observations) if self.copy else self._pickled_observations
         return self._observe[self._slot]()
 
-    def _check_idle(self, caller: str) -> None:
-        if self._state is not AsyncState.DEFAULT or self._in_turns or self.closed or self._broken is not None:
-            self._check_running()
-            pending = "recv" if self._in_turns else str(self._state.value)
-            raise AlreadyPendingCallError(
-                f"Calling `{caller}` while waiting for a pending call to `{pending}` to complete", pending
-            )
-
-    def _check_running(self) -> None:
-        if self.closed:
-            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
-        if self._broken is not None:
-            raise self._broken
-
-    def _wait(self, state: AsyncState, timeout: float | None) -> Sequence[Reply | None]:
-        """Waits for what is pending; on return, or where an environment raised, nothing is pending any more."""
-        if self._state is not state or self.closed or self._broken is not None:
-            self._check_running()
-            raise NoAsyncCallError(
-                f"Calling `{state.value}_wait` without any prior call to `{state.value}_async`.", state.value
-            )
-        try:
-            replies = self._crew.wait(timeout)
-        except multiprocessing.TimeoutError:
-            raise multiprocessing.TimeoutError(
-                f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
-            ) from None
-        except WorkerDiedError as error:
-            self._broken, self._state = error, AsyncState.DEFAULT
-            raise
-        self._state = AsyncState.DEFAULT
-        for reply in replies:
-            if reply is not None and reply.failures:
-                raise self._raised([failure for reply in replies if reply is not None for failure in reply.failures])
-        return replies
-
-    def _raised(self, failures: list[Failure]) -> BaseException:
-        """What to raise for ``failures``; reports each in gymnasium's own words, which people search logs for."""
-        for failure in failures:
-            logger.error(f"Received the following error from Worker-{failure.env} - Shutting it down")
-            logger.error(f"{failure.trace}")
-        logger.error("Raising the last exception back to the main process.")
-        return rebuild(failures)
-
-    # --- calls --------------------------------------------------------------------------------------------------------
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Calls a method of every environment, or gets an attribute of it; a tuple of the ``n`` results.
-
-        Raises:
-            Exception: See :meth:`call_async` and :meth:`call_wait`.
-        """
-        self.call_async(name, *args, **kwargs)
-        return self.call_wait()
-
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Asks all workers for a call; :meth:`call_wait` gives the result.
-
-        Raises:
-            AlreadyPendingCallError: Another call is pending.
-            ClosedEnvironmentError: It is closed.
-            ValueError: ``name`` has a method of its own here.
-        """
-        self._check_idle("call_async")
-        if name in _FORBIDDEN_CALLS:
-            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._crew.post(Operation.CALL, payloads=[(name, args, kwargs)] * len(self._crew.shares))
-        self._state = AsyncState.WAITING_CALL
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Waits for :meth:`call_async`.
-
-        Args:
-            timeout: Seconds to wait at most; None for any time.
-
-        Raises:
-            NoAsyncCallError: Nothing was asked.
-            multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
-            WorkerDiedError: A worker process ended.
-            ClosedEnvironmentError: It is closed.
-            Exception: What an environment raised.
-        """
-        replies = self._wait(AsyncState.WAITING_CALL, timeout)
-        return tuple(result for reply in replies if reply is not None for result in reply.results or ())
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every environment; a tuple of the ``n`` values. Raises as :meth:`call`."""
-        return self.call(name)
-
-    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
-        """Sets an attribute of every environment.
-
-        Args:
-            name: The attribute.
-            values: A list or tuple of ``n`` values, or one value for all.
-
-        Raises:
-            ValueError: There are not ``n`` values.
-            AlreadyPendingCallError: Another call is pending.
-            ClosedEnvironmentError: It is closed.
-            WorkerDiedError: A worker process ended.
-            Exception: What an environment raised.
-        """
-        self._check_idle("set_attr")
-        if not isinstance(values, list | tuple):
-            values = [values] * self.num_envs
-        if len(values) != self.num_envs:
-            raise ValueError(
-                "Values must be a list or tuple with length equal to the number of environments. "
-                f"Got `{len(values)}` values for {self.num_envs} environments."
-            )
-        self._crew.post(
-            Operation.SET_ATTR, payloads=[(name, values[envs.start : envs.stop]) for envs in self._crew.shares]
-        )
-        self._state = AsyncState.WAITING_CALL
-        self._wait(AsyncState.WAITING_CALL, None)
-
-    def render(self) -> tuple[Any, ...] | None:
-        """A frame of every environment; a tuple of ``n``. Raises as :meth:`call`."""
-        return self.call("render")
-
-    @property
-    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seed of every environment's random generator."""
-        return self.get_attr("np_random_seed")
-
-    @property  # type: ignore[misc]  # read-only, as gymnasium's own vector environments have it
-    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """Every environment's random generator, as a copy."""
-        return self.get_attr("np_random")
-
-    # --- the segment and the processes --------------------------------------------------------------------------------
-
     @property
     def segment_name(self) -> str:
         """The name of the segment: any process may ``gymshm.attach`` to it and watch."""
         return self._exchange.segment.name
-
-    @property
-    def processes(self) -> list[Any]:
-        """The worker processes, in the order of their environments."""
-        return list(self._crew.processes)
-
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Ends the workers, in bounded time: asks them to close their environments, then SIGTERM, then SIGKILL.
-
-        What a pending call would have given is dropped. An exception that an environment raises while it is closed
-        comes as a warning: it never takes the place of one that is on its way.
-
-        Args:
-            timeout: Seconds that the environments are given; None for 15.
-            terminate: True does not ask at all.
-        """
-        if self._state is not AsyncState.DEFAULT:
-            logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
-            self._state = AsyncState.DEFAULT
-        seconds = _CLOSE_SECONDS if timeout is None else timeout
-        self._finalizer.detach()
-        failures = self._crew.close(0.0 if terminate else max(0.0, seconds))
-        self._exchange.segment.unlink()
-        for failure in failures:
-            logger.warn(f"Environment {failure.env} raised while it was closed:\n{failure.trace}")
-
-
-def _end(crew: Crew | LocalCrew, pid: int, segment: Segment | None = None) -> None:
-    """Ends a vector environment that nobody closed; not for a fork, which inherited it and owns nothing of it."""
-    if os.getpid() == pid:
-        crew.close(_DROPPED_CLOSE_SECONDS)
-        if segment is not None:
-            segment.unlink()

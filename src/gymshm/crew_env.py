@@ -1,0 +1,223 @@
+"""A ``VectorEnv`` over a crew: what it does beside steps. Its state, calls into environments, and its end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import logger
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
+
+from .crew import Crew
+from .errors import WorkerDiedError
+from .failures import Failure, rebuild
+from .local_crew import LocalCrew
+from .reply import Reply
+from .segment import Segment
+from .worker import Operation
+
+__all__ = ["CrewVectorEnv"]
+
+#: Seconds that workers are given to close their environments, unless the caller says otherwise.
+_CLOSE_SECONDS = 15.0
+
+#: The same, where nobody closed the vector environment: it was dropped, or the interpreter exits.
+_DROPPED_CLOSE_SECONDS = 1.0
+
+_FORBIDDEN_CALLS = ("reset", "step", "close", "_setattr", "_check_spaces")
+
+
+class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
+    """The part of :class:`~gymshm.ShmVectorEnv` that does not depend on what is exchanged at each step."""
+
+    def _hire(self, crew: Crew | LocalCrew) -> None:
+        """Takes ``crew``, and answers for its end from now on."""
+        self._crew = crew
+        self._state = AsyncState.DEFAULT
+        self._in_turns = False
+        self._broken: WorkerDiedError | None = None
+        self._answer_for(None)
+
+    def _answer_for(self, segment: Segment | None) -> None:
+        """Sees to it that the crew ends, and ``segment`` loses its name, where nobody calls ``close``."""
+        # Not __del__: this runs at interpreter exit too, while everything it needs is still there.
+        previous = getattr(self, "_finalizer", None)
+        if previous is not None:
+            previous.detach()
+        self._segment = segment
+        self._finalizer = weakref.finalize(self, _end, self._crew, os.getpid(), segment)
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def _check_idle(self, caller: str) -> None:
+        if self._state is not AsyncState.DEFAULT or self._in_turns or self.closed or self._broken is not None:
+            self._check_running()
+            pending = "recv" if self._in_turns else str(self._state.value)
+            raise AlreadyPendingCallError(
+                f"Calling `{caller}` while waiting for a pending call to `{pending}` to complete", pending
+            )
+
+    def _check_running(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+        if self._broken is not None:
+            raise self._broken
+
+    def _wait(self, state: AsyncState, timeout: float | None) -> Sequence[Reply | None]:
+        """Waits for what is pending; on return, or where an environment raised, nothing is pending any more."""
+        if self._state is not state or self.closed or self._broken is not None:
+            self._check_running()
+            raise NoAsyncCallError(
+                f"Calling `{state.value}_wait` without any prior call to `{state.value}_async`.", state.value
+            )
+        try:
+            replies = self._crew.wait(timeout)
+        except multiprocessing.TimeoutError:
+            raise multiprocessing.TimeoutError(
+                f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
+            ) from None
+        except WorkerDiedError as error:
+            self._broken, self._state = error, AsyncState.DEFAULT
+            raise
+        self._state = AsyncState.DEFAULT
+        for reply in replies:
+            if reply is not None and reply.failures:
+                raise self._raised([failure for reply in replies if reply is not None for failure in reply.failures])
+        return replies
+
+    def _raised(self, failures: list[Failure]) -> BaseException:
+        """What to raise for ``failures``; reports each in gymnasium's own words, which people search logs for."""
+        for failure in failures:
+            logger.error(f"Received the following error from Worker-{failure.env} - Shutting it down")
+            logger.error(f"{failure.trace}")
+        logger.error("Raising the last exception back to the main process.")
+        return rebuild(failures)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of every environment, or gets an attribute of it; a tuple of the ``n`` results.
+
+        Raises:
+            Exception: See :meth:`call_async` and :meth:`call_wait`.
+        """
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Asks all workers for a call; :meth:`call_wait` gives the result.
+
+        Raises:
+            AlreadyPendingCallError: Another call is pending.
+            ClosedEnvironmentError: It is closed.
+            ValueError: ``name`` has a method of its own here.
+        """
+        self._check_idle("call_async")
+        if name in _FORBIDDEN_CALLS:
+            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
+        self._crew.post(Operation.CALL, payloads=[(name, args, kwargs)] * len(self._crew.shares))
+        self._state = AsyncState.WAITING_CALL
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Waits for :meth:`call_async`.
+
+        Args:
+            timeout: Seconds to wait at most; None for any time.
+
+        Raises:
+            NoAsyncCallError: Nothing was asked.
+            multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
+            WorkerDiedError: A worker process ended.
+            ClosedEnvironmentError: It is closed.
+            Exception: What an environment raised.
+        """
+        replies = self._wait(AsyncState.WAITING_CALL, timeout)
+        return tuple(result for reply in replies if reply is not None for result in reply.results or ())
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of every environment; a tuple of the ``n`` values. Raises as :meth:`call`."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
+        """Sets an attribute of every environment.
+
+        Args:
+            name: The attribute.
+            values: A list or tuple of ``n`` values, or one value for all.
+
+        Raises:
+            ValueError: There are not ``n`` values.
+            AlreadyPendingCallError: Another call is pending.
+            ClosedEnvironmentError: It is closed.
+            WorkerDiedError: A worker process ended.
+            Exception: What an environment raised.
+        """
+        self._check_idle("set_attr")
+        if not isinstance(values, list | tuple):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(
+                "Values must be a list or tuple with length equal to the number of environments. "
+                f"Got `{len(values)}` values for {self.num_envs} environments."
+            )
+        self._crew.post(
+            Operation.SET_ATTR, payloads=[(name, values[envs.start : envs.stop]) for envs in self._crew.shares]
+        )
+        self._state = AsyncState.WAITING_CALL
+        self._wait(AsyncState.WAITING_CALL, None)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """A frame of every environment; a tuple of ``n``. Raises as :meth:`call`."""
+        return self.call("render")
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seed of every environment's random generator."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]  # read-only, as gymnasium's own vector environments have it
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """Every environment's random generator, as a copy."""
+        return self.get_attr("np_random")
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> list[Any]:
+        """The worker processes, in the order of their environments."""
+        return list(self._crew.processes)
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Ends the workers, in bounded time: asks them to close their environments, then SIGTERM, then SIGKILL.
+
+        What a pending call would have given is dropped. An exception that an environment raises while it is closed
+        comes as a warning: it never takes the place of one that is on its way.
+
+        Args:
+            timeout: Seconds that the environments are given; None for 15.
+            terminate: True does not ask at all.
+        """
+        if self._state is not AsyncState.DEFAULT:
+            logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
+            self._state = AsyncState.DEFAULT
+        seconds = _CLOSE_SECONDS if timeout is None else timeout
+        self._finalizer.detach()
+        failures = self._crew.close(0.0 if terminate else max(0.0, seconds))
+        if self._segment is not None:
+            self._segment.unlink()
+        for failure in failures:
+            logger.warn(f"Environment {failure.env} raised while it was closed:\n{failure.trace}")
+
+
+def _end(crew: Crew | LocalCrew, pid: int, segment: Segment | None = None) -> None:
+    """Ends a vector environment that nobody closed; not for a fork, which inherited it and owns nothing of it."""
+    if os.getpid() == pid:
+        crew.close(_DROPPED_CLOSE_SECONDS)
+        if segment is not None:
+            segment.unlink()

@@ -1,0 +1,61 @@
+"""The arrays of a whole rollout, as they stand in the segment: what a learner reads, and nobody copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .exchange import Exchange
+
+__all__ = ["Rollout", "begin_rollout"]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of n environments, as views of the segment; ``Text`` and ``OneOf`` as codes.
+
+    Row t of ``observations`` is what the environments showed before step t; row t of all else belongs to step t. The
+    arrays fill as steps are made, and are written over from the next ``rollout()`` on: so whatever reads them in the
+    background (a copy to a GPU, say) has to end before that.
+
+    Attributes:
+        observations: Shape ``(T, n, *shape)``, nested as the space is.
+        last_observations: What the environments showed after the last step, shape ``(n, *shape)``.
+        actions: Shape ``(T, n, *shape)``, nested as the space is; None where actions travel pickled.
+        rewards: Shape ``(T, n)``, float64.
+        terminations, truncations: Shape ``(T, n)``, bool.
+    """
+
+    observations: Any
+    last_observations: Any
+    actions: Any
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+
+
+def begin_rollout(exchange: Exchange, slot: int) -> Rollout:
+    """Moves the observations of ``slot`` to slot 0, from where T steps run without wrapping; gives the arrays."""
+    if slot != 0:
+        # One row in T: the price for arrays that are contiguous.
+        exchange.carry_over(slot, 0, np.ones(exchange.terms.num_envs, np.bool_))
+    observations, actions = exchange.fields("observations"), exchange.fields("actions")
+    return Rollout(
+        observations=_each(observations, lambda array: array[:-1]),
+        last_observations=_each(observations, lambda array: array[-1]),
+        actions=None if actions is None else _each(actions, lambda array: array[1:]),
+        rewards=exchange.rewards[1:],
+        terminations=exchange.terminations[1:],
+        truncations=exchange.truncations[1:],
+    )
+
+
+def _each(tree: Any, select: Callable[[np.ndarray], np.ndarray]) -> Any:
+    if isinstance(tree, dict):
+        return {key: _each(part, select) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_each(part, select) for part in tree)
+    return select(tree)
