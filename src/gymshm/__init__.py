@@ -23,6 +23,8 @@ from .errors import (
     SegmentNotFoundError,
     WorkerDiedError,
 )
+from .factory import make_vec
+from .patch import patch_gymnasium
 from .read import read_from_shared_memory
 from .row_writer import row_writer
 from .segment import Segment
@@ -47,6 +49,8 @@ __all__ = [
     "create_shared_memory",
     "describe",
     "iterate",
+    "make_vec",
+    "patch_gymnasium",
     "read_from_shared_memory",
     "row_writer",
     "segment_of",

@@ -1,0 +1,102 @@
+"""``make_vec``: from an environment's id to a ``ShmVectorEnv`` of it, with the arguments of gymnasium's."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import Env, logger
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import Error
+
+from .vector_env import ShmVectorEnv
+
+__all__ = ["make_vec"]
+
+
+def make_vec(
+    id: str | EnvSpec,
+    num_envs: int = 1,
+    *,
+    vector_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]] | None = None,
+    **kwargs: Any,
+) -> ShmVectorEnv:
+    """Creates a :class:`ShmVectorEnv` of environments that are registered under an id.
+
+    What ``gymnasium.make_vec(id, num_envs, "async", ...)`` does, over our processes and memory.
+
+    Args:
+        id: The environment's id, as in ``"CartPole-v1"`` or ``"module:Env-v0"``; or its spec. A spec that a vector
+            environment has, as its ``spec`` attribute, creates that vector environment once more.
+        num_envs: Number of environments.
+        vector_kwargs: More arguments of ``ShmVectorEnv``, as in ``{"copy": False, "slots": 8}``.
+        wrappers: Functions that wrap each environment, the innermost first.
+        **kwargs: Arguments of the environment. A ``vectorization_mode`` is taken for gymnasium's sake, and ignored.
+
+    Returns:
+        The vector environment. Its ``spec`` says how to create it; of gymnasium's ``make_vec`` too, if
+        ``vector_kwargs`` holds nothing that is ours alone.
+
+    Raises:
+        gymnasium.error.Error: Nothing is registered under ``id``, or no single environment is.
+        ModuleNotFoundError: ``id`` names a module that does not exist.
+        Exception: What the environment or ``ShmVectorEnv`` raises.
+    """
+    spec = copy.deepcopy(id if isinstance(id, EnvSpec) else _find(id))
+    if spec.entry_point is None:
+        raise Error(f"Expected {spec.id} to have an entry point, which creates a single environment; it has none.")
+    # Where a vector environment's spec holds arguments of make_vec, they win, as in gymnasium.
+    num_envs = spec.kwargs.pop("num_envs", num_envs)
+    vector_kwargs = spec.kwargs.pop("vector_kwargs", vector_kwargs) or {}
+    wrappers = spec.kwargs.pop("wrappers", wrappers) or ()
+    env_kwargs = {**spec.kwargs, **kwargs}
+    env_kwargs.pop("vectorization_mode", None)
+    spec.kwargs = {}
+
+    def make_one() -> Env[Any, Any]:
+        env = gym.make(spec, **env_kwargs)
+        for wrapper in wrappers:
+            env = wrapper(env)
+        return env
+
+    envs = ShmVectorEnv([make_one] * num_envs, **vector_kwargs)
+    envs.spec = copy.deepcopy(spec)
+    envs.spec.kwargs = {**env_kwargs, "vectorization_mode": "async"}
+    if num_envs != 1:
+        envs.spec.kwargs["num_envs"] = num_envs
+    if vector_kwargs:
+        envs.spec.kwargs["vector_kwargs"] = vector_kwargs
+    if wrappers:
+        envs.spec.kwargs["wrappers"] = wrappers
+    return envs
+
+
+def _find(id: str) -> EnvSpec:
+    """The spec registered under ``id``, as ``gymnasium.make`` finds it.
+
+    ``gymnasium.spec`` alone imports no module, takes no newest version, and warns of no outdated one.
+    """
+    if not isinstance(id, str):
+        raise Error(f"Expected id to be a str or an EnvSpec, got {type(id)}.")
+    module, _, name = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    stem = _stem(name)
+    versions = [spec for spec in gym.registry.values() if spec.version is not None and _stem(spec.id) == stem]
+    newest = max(versions, key=lambda spec: spec.version or 0, default=None)
+    if newest is not None and name == stem:
+        logger.warn(f"Using the latest versioned environment `{newest.id}` instead of the unversioned `{name}`.")
+        return newest
+    spec = gym.spec(name)
+    if newest is not None and newest is not spec:
+        logger.deprecation(f"The environment {name} is out of date. You should consider upgrading to `{newest.id}`.")
+    return spec
+
+
+def _stem(id: str) -> str:
+    return re.sub(r"-v\d+$", "", id)

@@ -1,0 +1,214 @@
+"""make_vec: gymnasium's arguments, gymnasium's results, a spec that creates the same thing once more."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.wrappers import ClipReward, TimeAwareObservation
+
+import gymshm
+from environments import assert_same
+from gymshm import ShmVectorEnv
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _heap() -> None:
+    """Starts multiprocessing's heap, which stays; gymnasium's AsyncVectorEnv takes its memory from there."""
+    multiprocessing.Array("B", 1)
+
+
+@pytest.fixture
+def family() -> Iterator[None]:
+    """Environments registered as Family-v0, Family-v1 and Alone."""
+    for id in ("Family-v0", "Family-v1", "Alone"):
+        gym.register(id, CartPoleEnv)
+    yield
+    for id in ("Family-v0", "Family-v1", "Alone"):
+        del gym.registry[id]
+
+
+def clip(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return ClipReward(env, max_reward=0.5)
+
+
+ARGUMENTS: list[dict[str, Any]] = [
+    {},
+    {"num_envs": 3},
+    {"num_envs": 2, "vector_kwargs": {"copy": False}},
+    {"num_envs": 2, "wrappers": (TimeAwareObservation, clip)},
+    {"num_envs": 2, "max_episode_steps": 5},
+    {"num_envs": 2, "sutton_barto_reward": True},
+    {"render_mode": "rgb_array"},
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+def test_gives_what_gymnasium_gives(arguments: dict[str, Any]) -> None:
+    envs = gymshm.make_vec("CartPole-v1", **arguments)
+    theirs = gym.make_vec("CartPole-v1", vectorization_mode="sync", **arguments)
+    try:
+        assert type(envs) is ShmVectorEnv
+        assert envs.num_envs == theirs.num_envs
+        assert envs.render_mode == theirs.render_mode
+        assert envs.single_observation_space == theirs.single_observation_space
+        assert envs.observation_space == theirs.observation_space
+        assert envs.action_space == theirs.action_space
+        assert_same(envs.reset(seed=3), theirs.reset(seed=3))
+        theirs.action_space.seed(4)
+        for _ in range(20):
+            actions = theirs.action_space.sample()
+            assert_same(envs.step(actions), theirs.step(actions))
+    finally:
+        envs.close()
+        theirs.close()
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+def test_the_spec_is_gymnasiums_and_creates_the_same_once_more(arguments: dict[str, Any]) -> None:
+    theirs = gym.make_vec("CartPole-v1", vectorization_mode="async", **arguments)
+    theirs.close()
+    envs = gymshm.make_vec("CartPole-v1", **arguments)
+    envs.close()
+    assert envs.spec == theirs.spec
+    assert envs.spec is not None
+    again = gymshm.make_vec(envs.spec)
+    again.close()
+    assert again.spec == envs.spec
+    assert again.num_envs == envs.num_envs
+    assert again.copy == envs.copy
+    assert again.observation_space == envs.observation_space
+    of_gymnasium = gym.make_vec(envs.spec)
+    of_gymnasium.close()
+    assert type(of_gymnasium) is gym.vector.AsyncVectorEnv
+    assert of_gymnasium.observation_space == envs.observation_space
+
+
+def test_vector_kwargs_reach_shm_vector_env() -> None:
+    envs = gymshm.make_vec("CartPole-v1", num_envs=4, vector_kwargs={"num_workers": 2, "slots": 3, "copy": False})
+    envs.close()
+    assert (envs.num_workers, envs.slots, envs.copy) == (2, 3, False)
+
+
+def test_repr_tells_the_id() -> None:
+    envs = gymshm.make_vec("CartPole-v1", num_envs=2)
+    envs.close()
+    assert repr(envs) == "ShmVectorEnv(CartPole-v1, num_envs=2)"
+
+
+def test_the_registered_spec_is_left_alone() -> None:
+    before = repr(gym.spec("CartPole-v1"))
+    gymshm.make_vec("CartPole-v1", num_envs=2, max_episode_steps=5).close()
+    assert repr(gym.spec("CartPole-v1")) == before
+
+
+def test_a_callers_spec_is_left_alone() -> None:
+    envs = gymshm.make_vec("CartPole-v1", num_envs=2)
+    envs.close()
+    assert envs.spec is not None
+    before = repr(envs.spec)
+    gymshm.make_vec(envs.spec).close()
+    assert repr(envs.spec) == before
+
+
+def test_each_environment_has_the_wrappers_in_their_order() -> None:
+    envs = gymshm.make_vec("CartPole-v1", num_envs=2, wrappers=[clip, TimeAwareObservation])
+    try:
+        assert all(text.startswith("<TimeAwareObservation<ClipReward<") for text in envs.call("__str__"))
+    finally:
+        envs.close()
+
+
+def test_what_spec_says_of_wrappers_is_done() -> None:
+    gym.register(
+        "Clipped-v0", CartPoleEnv, additional_wrappers=(ClipReward.wrapper_spec(min_reward=-0.5, max_reward=0.5),)
+    )
+    try:
+        envs = gymshm.make_vec("Clipped-v0", num_envs=2)
+        envs.reset(seed=0)
+        np.testing.assert_array_equal(envs.step(np.array([0, 1]))[1], [0.5, 0.5])
+        envs.close()
+    finally:
+        del gym.registry["Clipped-v0"]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_an_environment_that_only_this_process_registered(context: str, family: None) -> None:
+    envs = gymshm.make_vec("Family-v1", num_envs=2, vector_kwargs={"context": context})
+    assert envs.reset(seed=0)[0].shape == (2, 4)
+    envs.close()
+
+
+def test_vectorization_mode_is_taken_and_ignored() -> None:
+    envs = gymshm.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    envs.close()
+    assert type(envs) is ShmVectorEnv
+
+
+# --- which environment an id names ------------------------------------------------------------------------------------
+
+
+def test_a_module_in_the_id_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("registers_modular")
+    monkeypatch.setitem(sys.modules, "registers_modular", module)
+    gym.register("Modular-v0", CartPoleEnv)
+    try:
+        envs = gymshm.make_vec("registers_modular:Modular-v0")
+        envs.close()
+        assert envs.spec is not None
+        assert envs.spec.id == "Modular-v0"
+    finally:
+        del gym.registry["Modular-v0"]
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        gymshm.make_vec("no_such_module:Modular-v0")
+
+
+def test_without_a_version_it_is_the_newest_with_a_warning(family: None) -> None:
+    with pytest.warns(UserWarning, match="Using the latest versioned environment `Family-v1`"):
+        envs = gymshm.make_vec("Family")
+    envs.close()
+    assert envs.spec is not None
+    assert envs.spec.id == "Family-v1"
+
+
+def test_an_outdated_version_is_made_with_a_warning(family: None) -> None:
+    with pytest.warns(DeprecationWarning, match="Family-v0 is out of date"):
+        envs = gymshm.make_vec("Family-v0")
+    envs.close()
+    assert envs.spec is not None
+    assert envs.spec.id == "Family-v0"
+
+
+def test_an_environment_without_versions_and_the_newest_come_without_warning(family: None) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gymshm.make_vec("Alone").close()
+        gymshm.make_vec("Family-v1").close()
+    assert [str(warning.message) for warning in caught] == []
+
+
+@pytest.mark.parametrize("id", ["NoSuchThing-v0", "CartPole-v99", "CartPole-v", "no such id", 3], ids=str)
+def test_errors_of_the_id_are_gymnasiums(id: Any) -> None:
+    with pytest.raises(gym.error.Error) as theirs:
+        gym.make_vec(id, vectorization_mode="async")
+    with pytest.raises(gym.error.Error) as ours:
+        gymshm.make_vec(id)
+    assert type(ours.value) is type(theirs.value)
+
+
+def test_an_id_without_single_environments_is_refused() -> None:
+    gym.register("VectorOnly-v0", vector_entry_point=CartPoleVectorEnv)
+    try:
+        with pytest.raises(gym.error.Error, match="Expected VectorOnly-v0 to have an entry point"):
+            gymshm.make_vec("VectorOnly-v0", num_envs=2)
+    finally:
+        del gym.registry["VectorOnly-v0"]
