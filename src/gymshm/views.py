@@ -23,6 +23,7 @@ __all__ = [
     "assemble",
     "at_slot",
     "check_container",
+    "leaf_nodes",
     "leaves",
     "not_our_memory",
     "segment_of",
@@ -123,7 +124,7 @@ class TextLeaf(ArrayLeaf):
     def __init__(self, segment: Segment, number: tuple[int, int]) -> None:
         """The leaf at ``number``, that is (field, leaf of the field)."""
         super().__init__(segment, number)
-        coded = list(_nodes(segment.header.layout.fields[number[0]].description))[number[1]]
+        coded = list(leaf_nodes(segment.header.layout.fields[number[0]].description))[number[1]]
         assert isinstance(coded, Coded), coded
         self.code = TextCode(coded.characters, coded.max_length)
 
@@ -148,7 +149,7 @@ def _leaf_by_name(cls: type[ArrayLeaf], name: str, digest: bytes, number: tuple[
     return cls(attach_once(name, digest), number)
 
 
-def _nodes(description: Description) -> Iterator[Description]:
+def leaf_nodes(description: Description) -> Iterator[Description]:
     """The description of each leaf, in the order of the plan; a union stands for its own selector."""
     if isinstance(description, Array | Coded):
         yield description
@@ -156,7 +157,7 @@ def _nodes(description: Description) -> Iterator[Description]:
         if isinstance(description, Union):
             yield description
         for child in description.children:
-            yield from _nodes(child)
+            yield from leaf_nodes(child)
 
 
 def assemble(segment: Segment, field: int = 0, foreign: Callable[[str], Memory] = lambda path: ()) -> Memory:

@@ -1,0 +1,10 @@
+"""``python -m gymshm``, and the script ``gymshm``."""
+
+import sys
+
+from .cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())
