@@ -152,6 +152,9 @@ class _Source:
                 most = self._name("most", float(np.finfo(leaf.dtype).max))
                 condition = f"type({value}) is float and -{most} <= {value} <= {most} or {condition}"
             condition = f"type({value}) is {self._name('t', leaf.scalar)} or {condition}"
+        elif native and len(leaf.shape) == 1 and 0 not in leaf.shape and value == "value":
+            # The only leaf: its store checks shape and dtype itself, and nothing else would be left half written.
+            condition = f"type({value}) is ndarray"
         self._conditions.append(f"({condition})")
         if native and len(leaf.shape) <= 1 and 0 not in leaf.shape:
             target = self._name("a", (row if leaf.shape else row.reshape(1)).data)
