@@ -14,10 +14,11 @@ import pytest
 from gymnasium.spaces import Discrete
 
 import gymshm
-from gymshm import backing
+from gymshm import backing, dispatch
 from gymshm.creator import Status
 from gymshm.header import MAGIC
 from gymshm.inventory import find
+from gymshm.spaces import describe
 from support import wait_until
 
 hypothesis.settings.register_profile("tests", deadline=None, database=None, max_examples=60)
@@ -62,6 +63,23 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
         wait_until(lambda: not left(), 10.0)
     except AssertionError:
         pytest.fail(f"left behind: {left()}")
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """Afterwards all functions know the handlers again that they knew before: ours, gymnasium's, and ``describe``."""
+    functions = [function._ours for function in dispatch._functions]
+    functions += [function._theirs for function in dispatch._functions]
+    before = [dict(function.registry) for function in (*functions, describe)]
+    yield
+    for function, handlers in zip((*functions, describe), before, strict=True):
+        (registry,) = gc.get_referents(function.registry)  # what the read-only view is a view of
+        registry.clear()
+        registry.update(handlers)
+        function._clear_cache()
+    for function in dispatch._functions:
+        function.plain.update(function._built_in)
+        function.refresh()
 
 
 def _segments() -> set[str]:

@@ -34,6 +34,9 @@ class Attachment:
 
     def __init__(self, segment: Segment) -> None:
         """For :func:`attach`."""
+        fields = segment.header.layout.fields
+        if not fields or fields[0].lead[-1:] != (segment.n,):
+            raise SegmentFormatError(segment.name, f"Segment {segment.name!r} has no field of {segment.n} rows.")
         self.segment = segment
         self.memory = assemble(segment)
 
@@ -132,8 +135,4 @@ def attach(name: str, read_only: bool = False) -> Attachment:
         ValueError: ``name`` can't be a name.
         PermissionError: It is another user's.
     """
-    segment = attach_segment(name, writeable=not read_only)
-    fields = segment.header.layout.fields
-    if not fields or fields[0].lead[-1:] != (segment.n,):
-        raise SegmentFormatError(name, f"Segment {name!r} has no field of {segment.n} rows.")
-    return Attachment(segment)
+    return Attachment(attach_segment(name, writeable=not read_only))
