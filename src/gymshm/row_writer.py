@@ -80,7 +80,8 @@ def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Calla
     source.visit(space, shared_memory, "value")
     source.names.update(ndarray=np.ndarray, slow=slow)
     exec(_compiled(source.text()), source.names)
-    write: Callable[[Any], None] = source.names["write"]
+    # Taken out: a function among its own globals is a cycle, and would keep the segment until garbage is collected.
+    write: Callable[[Any], None] = source.names.pop("write")
     return write
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .plan import Leaf
 from .segment import Segment, attach_once
-from .spaces import Array, Coded, Description, Foreign, Union
+from .spaces import Array, Branch, Coded, Description, Foreign, Union
 from .values import TextCode, fit, shown
 
 __all__ = [
@@ -169,22 +169,25 @@ def assemble(segment: Segment, field: int = 0, foreign: Callable[[str], Memory] 
         foreign: Gives what stands in the place of a part that lives elsewhere, in the order of the tree; nothing can be
             said of it here, so the default is an empty tuple.
     """
-    numbers = iter(range(len(segment.header.layout.leaves[field])))
+    numbers = iter([(field, number) for number in range(len(segment.header.layout.leaves[field]))])
+    return _assemble(segment.header.layout.fields[field].description, segment, numbers, foreign)
 
-    def build(description: Description) -> Memory:
-        if isinstance(description, Array):
-            return ArrayLeaf(segment, (field, next(numbers)))
-        if isinstance(description, Coded):
-            return TextLeaf(segment, (field, next(numbers)))
-        if isinstance(description, Foreign):
-            return foreign(description.type_name)
-        if isinstance(description, Union):
-            return (ArrayLeaf(segment, (field, next(numbers))), *map(build, description.children))
-        if description.keys is None:
-            return tuple(map(build, description.children))
-        return dict(zip(description.keys, map(build, description.children), strict=True))
 
-    return build(segment.header.layout.fields[field].description)
+def _assemble(
+    description: Description, segment: Segment, numbers: Iterator[tuple[int, int]], foreign: Callable[[str], Memory]
+) -> Memory:
+    # No closure that calls itself: that would be a cycle, and keep the segment until garbage is collected.
+    if isinstance(description, Array):
+        return ArrayLeaf(segment, next(numbers))
+    if isinstance(description, Coded):
+        return TextLeaf(segment, next(numbers))
+    if isinstance(description, Foreign):
+        return foreign(description.type_name)
+    selector = (ArrayLeaf(segment, next(numbers)),) if isinstance(description, Union) else ()
+    children = [_assemble(child, segment, numbers, foreign) for child in description.children]
+    if isinstance(description, Branch) and description.keys is not None:
+        return dict(zip(description.keys, children, strict=True))
+    return (*selector, *children)
 
 
 def leaves(memory: Memory) -> Iterator[ArrayLeaf]:
