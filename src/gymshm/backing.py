@@ -63,10 +63,9 @@ class Backing:
 
     def unlink(self) -> bool:
         """Removes the name; False where it is gone, or leads to something else by now (fact 4)."""
-        try:
-            return links.unlink(self.name, self.identity) or self._unlink_object()
-        finally:
-            tracker.forget(self.name, self.identity)
+        removed = links.unlink(self.name, self.identity) or self._unlink_object()
+        tracker.forget(self.name, self.identity)  # not where that failed: the tracker may yet be allowed to
+        return removed
 
     def unlink_unused(self) -> bool:
         """Removes the name, if nobody holds the creator's lock; False also where somebody else was faster."""

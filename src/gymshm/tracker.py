@@ -76,15 +76,17 @@ def _tell(message: str) -> bool:
 def _launch() -> None:
     with contextlib.suppress(ChildProcessError):
         _tracker._stop()  # of one that was killed: closes our end, and waits for it
-    # The command line repeats this interpreter's -W options, which is the way to hand a filter over. The signal mask
-    # is inherited.
+    # Its command line repeats this interpreter's -W options, which is the way to hand a filter over. The signal mask is
+    # inherited.
     quiet = "ignore:resource_tracker"
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    sys.warnoptions.append(quiet)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        sys.warnoptions.append(quiet)
         _tracker.ensure_running()
     finally:
-        sys.warnoptions.remove(quiet)
+        with contextlib.suppress(ValueError):
+            sys.warnoptions.remove(quiet)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
