@@ -102,6 +102,8 @@ class EnvGroup:
         writers = self._writers[slot] or self._bind_writers(slot)
         in_columns: list[int] = []
         reply = self._step(slot, self._numbers, self._steps, writers, actions, in_columns)
+        if reply is not None and reply.schema is not None:
+            self._columns.adopt(reply.schema)
         if self._exchange.terms.observation_space is None:
             reply = reply if reply is not None else Reply()
             reply.observations = list(self._observations)

@@ -71,7 +71,7 @@ class ColumnWriter:
         return False
 
     def propose(self, info: dict[str, Any]) -> Schema | None:
-        """Considers an info that did not fit; the new schema, if this made one."""
+        """Considers an info that did not fit; a new schema, if this makes one, for the caller to :meth:`adopt`."""
         schema = (tuple(info), tuple(map(type, info.values())))
         self._seen = self._seen + 1 if schema == self._candidate else 1
         self._candidate = schema
@@ -80,11 +80,14 @@ class ColumnWriter:
         kinds = [_COLUMN_KINDS.get(cls) for cls in schema[1]]
         if None in kinds or any(kinds.count(kind) > len(free) for kind, free in self._free.items()):
             return None
-        free = {kind: iter(columns) for kind, columns in self._free.items()}
-        self._keys, self._types = schema
-        self._columns = [next(free[kind]) for kind in kinds if kind is not None]
         self._seen = 0
         return schema
+
+    def adopt(self, schema: Schema) -> None:
+        """Uses ``schema`` from now on; between two steps, since the parent reads a whole step by one of them."""
+        free = {kind: iter(columns) for kind, columns in self._free.items()}
+        self._keys, self._types = schema
+        self._columns = [next(free[_COLUMN_KINDS[cls]]) for cls in self._types]
 
 
 class ColumnReader:
