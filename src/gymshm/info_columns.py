@@ -78,6 +78,9 @@ class ColumnWriter:
         if self._seen < (2 if self._keys is None else self._patience):
             return None
         kinds = [_COLUMN_KINDS.get(cls) for cls in schema[1]]
+        # gymnasium gives "final_obs" an array of objects, and each key "x" a mask "_x", which may be a key of its own.
+        if "final_obs" in schema[0] or not {f"_{key}" for key in schema[0]}.isdisjoint(schema[0]):
+            return None
         if None in kinds or any(kinds.count(kind) > len(free) for kind, free in self._free.items()):
             return None
         self._seen = 0
