@@ -1,4 +1,4 @@
-"""Tiny environments for the tests of the vector environment; in a module, so that any start method can import them."""
+"""Tiny environments for tests of the vector environment, which any start method can import; and what is the same."""
 
 from __future__ import annotations
 
@@ -138,3 +138,26 @@ _VECTOR_OPTIONS = {
     *("shared_memory", "copy", "daemon", "worker", "observation_mode", "autoreset_mode", "max_concurrency"),
     *("num_workers", "slots", "start_timeout"),
 }
+
+
+def assert_same(ours: Any, theirs: Any, where: str = "value") -> None:
+    """Asserts that both are equal in every respect: types, dtypes, byte orders, shapes, the order of keys, values."""
+    assert type(ours) is type(theirs), f"{where}: {type(ours)} {ours!r}, expected {type(theirs)} {theirs!r}"
+    if isinstance(theirs, dict):
+        assert list(map(repr, ours)) == list(map(repr, theirs)), f"{where}: keys {list(ours)}, expected {list(theirs)}"
+        for our_item, (key, item) in zip(ours.values(), theirs.items(), strict=True):
+            assert_same(our_item, item, f"{where}[{key!r}]")
+    elif isinstance(theirs, list | tuple):
+        assert len(ours) == len(theirs), f"{where}: length {len(ours)}, expected {len(theirs)}"
+        for i, (our_item, item) in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(our_item, item, f"{where}[{i}]")
+    elif isinstance(theirs, np.ndarray) and theirs.dtype == object:
+        assert ours.dtype == object, f"{where}: dtype {ours.dtype}, expected object"
+        assert ours.shape == theirs.shape, f"{where}: shape {ours.shape}, expected {theirs.shape}"
+        assert_same(ours.ravel().tolist(), theirs.ravel().tolist(), where)
+    elif isinstance(theirs, np.ndarray | np.generic):
+        assert ours.dtype == theirs.dtype, f"{where}: dtype {ours.dtype}, expected {theirs.dtype}"
+        assert ours.shape == theirs.shape, f"{where}: shape {ours.shape}, expected {theirs.shape}"
+        assert np.array_equal(ours, theirs, equal_nan=theirs.dtype.kind in "fc"), f"{where}: {ours}, expected {theirs}"
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs), f"{where}: {ours!r}, expected {theirs!r}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces as gs
+from gymnasium.vector.utils import batch_space
 
 from .errors import Mismatch
 from .read import read_from_shared_memory
@@ -20,7 +21,7 @@ from .spaces import describe
 from .views import ArrayLeaf, Memory, TextLeaf
 from .write import Pending, collect
 
-__all__ = ["batch_reader", "batch_writer", "detached", "detached_row", "gathered", "rows_reader", "survives"]
+__all__ = ["batch_reader", "batch_writer", "detached", "exact_row", "gathered", "rows_reader", "survives"]
 
 #: The most values of a ``Discrete`` for which a table of scalars is worth its memory.
 _FEW = 1 << 12
@@ -69,6 +70,8 @@ def _collect(space: gs.Space[Any], memory: Memory, n: int, batch: Any, pending: 
         if len(batch) != n:
             return False
         for i, value in enumerate(batch):
+            if not survives(space, value):
+                return False
             rows: Pending = []
             collect(space, value, memory, rows)
             pending.extend((array[i : i + 1], stored) for array, stored in rows)
@@ -86,7 +89,9 @@ def rows_reader(space: gs.Space[Any], memory: Memory, start: int, stop: int) -> 
     """
     space = describe(space)
     if isinstance(space, gs.Dict):
-        readers = {key: rows_reader(child, memory[key], start, stop) for key, child in space.spaces.items()}
+        # In the order in which iterating over a batch gives them: gymnasium sorts the keys of a batch's space.
+        order = batch_space(space, 1).spaces
+        readers = {key: rows_reader(space.spaces[key], memory[key], start, stop) for key in order}
         if not readers:
             return lambda: [{} for _ in range(start, stop)]
         return lambda: [
@@ -98,14 +103,7 @@ def rows_reader(space: gs.Space[Any], memory: Memory, start: int, stop: int) -> 
             return lambda: [() for _ in range(start, stop)]
         return lambda: list(zip(*(read() for read in parts), strict=True))
     if isinstance(space, gs.OneOf):
-        chosen = memory[0].live_view()
-        choices = [rows_reader(child, part, start, stop) for child, part in zip(space.spaces, memory[1:], strict=True)]
-
-        def read_choices() -> list[Any]:
-            values = [read() for read in choices]
-            return [(index, values[index][i]) for i, index in enumerate(chosen[start:stop].copy())]
-
-        return read_choices
+        return lambda: [exact_row(space, memory, i) for i in range(start, stop)]
     view = memory.live_view()[start:stop]
     if type(memory) is TextLeaf:
         return lambda: list(memory.code.decode(view))
@@ -152,8 +150,8 @@ def gathered(space: gs.Space[Any], memory: Memory, n: int, env_ids: np.ndarray) 
         parts = zip(described.spaces, memory, strict=True)
         return tuple(gathered(child, part, n, env_ids) for child, part in parts)
     if isinstance(described, gs.OneOf):
-        batch = read_from_shared_memory(described, memory, n)
-        return tuple(detached_row(described, batch, i) for i in env_ids.tolist())
+        batch = detached(read_from_shared_memory(described, memory, n))
+        return tuple(batch[i] for i in env_ids.tolist())
     rows = memory.live_view()[env_ids]
     return memory.code.decode(rows) if type(memory) is TextLeaf else rows
 
@@ -169,19 +167,20 @@ def detached(batch: Any) -> Any:
     return batch  # text, and numbers out of an array, are values
 
 
-def detached_row(space: gs.Space[Any], batch: Any, i: int) -> Any:
-    """Environment ``i``'s value out of ``batch``, sharing nothing with it: just what went in, if that survives."""
+def exact_row(space: gs.Space[Any], memory: Memory, i: int) -> Any:
+    """Environment ``i``'s value, sharing nothing with ``memory``: just what went in, if that :func:`survives`."""
     space = describe(space)
     if isinstance(space, gs.Dict):
-        return {key: detached_row(child, batch[key], i) for key, child in space.spaces.items()}
+        return {key: exact_row(child, memory[key], i) for key, child in space.spaces.items()}
     if isinstance(space, gs.Tuple):
-        return tuple(detached_row(child, part, i) for child, part in zip(space.spaces, batch, strict=True))
+        return tuple([exact_row(child, part, i) for child, part in zip(space.spaces, memory, strict=True)])
     if isinstance(space, gs.OneOf):
-        index, value = batch[i]
-        return index, np.array(value) if isinstance(space.spaces[index], gs.Box) else detached(value)
-    if isinstance(space, gs.Discrete | gs.Text):
-        return batch[i]
-    return np.array(batch[i])
+        index = memory[0].live_view()[i]
+        return index, exact_row(space.spaces[index], memory[1 + index], i)
+    view = memory.live_view()
+    if type(memory) is TextLeaf:
+        return memory.code.decode(view[i : i + 1])[0]
+    return view[i] if isinstance(space, gs.Discrete) else view[i, ...].copy()
 
 
 def survives(space: gs.Space[Any], value: Any) -> bool:
@@ -189,6 +188,7 @@ def survives(space: gs.Space[Any], value: Any) -> bool:
 
     A Python int for a ``Discrete`` does not, for instance: it would come back as numpy's.
     """
+    space = describe(space)
     if isinstance(space, gs.Dict):
         return (
             type(value) is dict

@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 
 from gymnasium.vector import VectorEnv
 
-from .batches import detached_row
+from .batches import exact_row
 from .exchange import Exchange
-from .read import read_from_shared_memory
 from .reply import Reply
 
 __all__ = ["AddInfo", "adder", "batch", "batch_with_ends"]
@@ -54,13 +53,10 @@ def batch_with_ends(
     final_infos = {env: info for reply in replies if reply is not None for env, info in reply.final_infos}
     pickled = {env: value for reply in replies if reply is not None for env, value in reply.final_observations}
     space, memory = exchange.terms.observation_space, exchange.final_observations
-    observations = None
-    if space is not None and memory is not None:
-        observations = read_from_shared_memory(space, memory, exchange.terms.num_envs)
     infos: dict[str, Any] = {}
     for row, (env, has_ended) in enumerate(zip(env_ids, ended, strict=True)):
         if has_ended:
-            value = pickled[env] if env in pickled or space is None else detached_row(space, observations, env)
+            value = pickled[env] if env in pickled or space is None else exact_row(space, memory, env)
             infos = add_info(infos, {"final_obs": value, "final_info": final_infos.get(env, {})}, row)
         if env in told:
             infos = add_info(infos, told[env], row)
