@@ -90,8 +90,8 @@ def rows_reader(space: gs.Space[Any], memory: Memory, start: int, stop: int) -> 
     space = describe(space)
     if isinstance(space, gs.Dict):
         # In the order in which iterating over a batch gives them: gymnasium sorts the keys of a batch's space.
-        order = batch_space(space, 1).spaces
-        readers = {key: rows_reader(space.spaces[key], memory[key], start, stop) for key in order}
+        batched: Any = batch_space(space, 1)
+        readers = {key: rows_reader(space.spaces[key], memory[key], start, stop) for key in batched.spaces}
         if not readers:
             return lambda: [{} for _ in range(start, stop)]
         return lambda: [
