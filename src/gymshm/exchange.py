@@ -31,7 +31,7 @@ from . import segment as segments
 from .doorbell import LINE_WORDS
 from .plan import Field
 from .segment import Segment
-from .spaces import outline
+from .spaces import describe, outline
 from .views import Memory, assemble, at_slot, leaves, views
 
 __all__ = ["INFO_COLUMNS", "Exchange", "Terms"]
@@ -85,8 +85,7 @@ class Exchange:
         self.truncations = self._array("truncations").reshape(terms.slots, terms.num_envs)
         self.info_columns = {kind: self._array(f"info_{kind}") for kind in ("floats", "integers")}
         self.turns_asked, self.turns_done = self._array("turns_asked"), self._array("turns_done")
-        final = self._numbers.get("final_observations")
-        self.final_observations: Memory | None = None if final is None else assemble(segment, final)
+        self.final_observations = self._memory("final_observations")
 
     @classmethod
     def create(cls, terms: Terms) -> Exchange:
@@ -134,18 +133,39 @@ class Exchange:
 
     def fields(self, name: str) -> Any:
         """The arrays of a field, shape ``(slots, n, *shape)``, nested as its space is; None where there is none."""
-        number = self._numbers.get(name)
-        return None if number is None else views(assemble(self.segment, number))
+        memory = self._memory(name)
+        return None if memory is None else views(memory)
 
     def _array(self, name: str) -> np.ndarray:
         (leaf,) = self.segment.header.layout.leaves[self._numbers[name]]
         return self.segment.array(leaf)
 
     def _slots(self, name: str) -> list[Memory]:
-        number = self._numbers.get(name)
-        if number is None:
+        memory = self._memory(name)
+        if memory is None:
             return []
-        memory = assemble(self.segment, number)
         if self.terms.slots == 1:
             return [memory]
         return [at_slot(memory, slot) for slot in range(self.terms.slots)]
+
+    def _memory(self, name: str) -> Memory | None:
+        """The tree of a field, all slots in each leaf; None where there is no such field."""
+        number = self._numbers.get(name)
+        if number is None:
+            return None
+        space = self.terms.action_space if name == "actions" else self.terms.observation_space
+        return _keyed(space, assemble(self.segment, number))
+
+
+def _keyed(space: gs.Space[Any] | None, memory: Memory) -> Memory:
+    """``memory`` with the keys of ``space``: the header that it was made from can't tell keys of every type."""
+    if isinstance(memory, dict):
+        described: Any = describe(space)
+        parts = zip(described.spaces.items(), memory.values(), strict=True)
+        return {key: _keyed(child, part) for (key, child), part in parts}
+    if isinstance(memory, tuple):
+        described = describe(space)
+        chosen = memory[:1] if isinstance(described, gs.OneOf) else ()
+        parts = zip(described.spaces, memory[len(chosen) :], strict=True)
+        return (*chosen, *(_keyed(child, part) for child, part in parts))
+    return memory
