@@ -1,45 +1,44 @@
-"""The parent's side of all workers: start, ask, wait, end. It alone starts and ends processes.
+"""The parent's side of all workers: start, ask, wait, and what follows from a death.
 
 Rules of this file:
 
 1. Whatever waits, waits for the processes' ends too: a dead worker is an event, told within a second.
 2. A wait that runs out of time loses nothing: it can be called again, and goes on where it was.
-3. Ending is bounded: ask, then SIGTERM, then SIGKILL. It never raises.
-4. A fork of the parent inherits these objects and answers for none of the processes: see ``vector_env``.
+3. A restarted worker is asked again what the dead one was asked. It knows that its episodes are lost, and tells so in
+   the next step (see ``env_group``); so there is one way for step, reset, call and turns. The others never notice.
+4. Ending is bounded: ask, then SIGTERM, then SIGKILL. It never raises.
+5. A fork of the parent inherits these objects and answers for none of the processes: see ``crew_env``.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import itertools
 import multiprocessing
 import pickle
-import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from gymnasium import Env
-from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
+import numpy as np
 
-from .doorbell import SLEEP_SECONDS, Doorbell, fence, sleep_on
+from .doorbell import SLEEP_SECONDS, fence, sleep_on
 from .errors import WorkerDiedError
 from .exchange import Exchange
 from .failures import Failure, rebuild
+from .policy import DeathPolicy
 from .reply import ALL_IN_COLUMNS, Reply
-from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Operation, Report, Setup, main
+from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Report, Setup
+from .worker_process import Employment, WorkerProcess, end_all
 
 __all__ = ["Crew", "share"]
 
 #: Told instead of a setup to a worker whose vector environment does not come about.
-_GO_AWAY = ForkingPickler.dumps(None)
-
-#: Seconds that a process is given to end after SIGTERM, before SIGKILL.
-_TERMINATE_SECONDS = 1.0
+_GO_AWAY = bytes(ForkingPickler.dumps(None))  # a view would complain at exit (3.13)
 
 
 def share(num_envs: int, num_workers: int) -> list[range]:
@@ -49,45 +48,35 @@ def share(num_envs: int, num_workers: int) -> list[range]:
     return [range(start, stop) for start, stop in itertools.pairwise(starts)]
 
 
-class _Worker:
-    """One worker: its environments, its process, and the ways to it."""
-
-    def __init__(self, number: int, envs: range) -> None:
-        self.number, self.envs = number, envs
-        self.process: Any = None
-        self.connection: Any = None
-        self.bell: Any = None
-
-
 class Crew:
     """All workers of a vector environment.
 
     Args:
-        context: A multiprocessing context.
-        env_fns: Functions that create the environments.
-        num_workers: Number of processes, at most one per environment.
-        autoreset_mode: What happens after the end of an episode.
-        daemon: Whether the processes are daemonic.
-        name: The vector environment's class, for the names of the processes.
+        employment: What the workers have in common.
+        policy: What follows from the death of one.
+
+    Attributes:
+        seeds: What each environment was reset with last; a restart derives its seed from that.
+        last_good: The slot that holds what the environments showed last, as far as a caller has seen it.
+        restarts: How often each worker was started anew.
     """
 
-    def __init__(
-        self,
-        context: Any,
-        env_fns: Sequence[Callable[[], Env[Any, Any]]],
-        num_workers: int,
-        autoreset_mode: AutoresetMode,
-        daemon: bool,
-        name: str,
-    ) -> None:
+    def __init__(self, employment: Employment, policy: DeathPolicy) -> None:
         """Starts nothing yet."""
-        self._context, self._env_fns, self._autoreset_mode = context, env_fns, autoreset_mode
-        self._daemon, self._name = daemon, name
-        self._workers = [_Worker(number, envs) for number, envs in enumerate(share(len(env_fns), num_workers))]
+        shares = share(len(employment.env_fns), employment.num_workers)
+        self._workers = [WorkerProcess(number, envs, employment) for number, envs in enumerate(shares)]
+        self._policy = policy
+        self.seeds: Sequence[int | None] = [None] * len(employment.env_fns)
+        self.last_good = 0
+        self.restarts = [0] * len(shares)
         self._sequence = 0
         self._during = "construction"
-        self._pending: list[_Worker] = []
+        self._request: tuple[Operation, int, list[Any] | None] = (Operation.CALL, 0, None)
+        self._pending: list[WorkerProcess] = []
         self._replies: list[Reply | None] = []
+        self._posted_at = 0.0
+        self._told_before: list[collections.deque[Reply]] = [collections.deque() for _ in shares]
+        self._deaths: list[tuple[float, WorkerDiedError]] = []
         self._ended = False
 
     @property
@@ -111,10 +100,9 @@ class Crew:
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds.
         """
         deadline = _deadline(timeout)
-        with clear_mpi_env_vars():
-            for worker in self._workers:
-                self._launch(worker)
-        return self._hear_all(deadline)
+        for number, worker in enumerate(self._workers):
+            worker.launch(self._workers[:number])
+        return self._hear(self._workers, deadline)
 
     def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
         """Tells all of ``setup``; gives for each whether its observation and action spaces match.
@@ -124,56 +112,33 @@ class Crew:
             WorkerDiedError: A process ended.
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds.
         """
+        self._setup, self._exchange = setup, exchange
         for worker in self._workers:
-            worker.bell = Doorbell(*exchange.lines(worker.number), worker.connection)
-            with contextlib.suppress(OSError):  # dead: the wait below finds out, and says so
-                own = dataclasses.replace(setup, worker=worker.number)
-                worker.connection.send_bytes(ForkingPickler.dumps(own))
-        return self._hear_all(_deadline(timeout))
+            self._instruct(worker, None)
+        return self._hear(self._workers, _deadline(timeout))
 
-    def _launch(self, worker: _Worker) -> None:
-        worker.connection, theirs = self._context.Pipe()
-        # Ends that a fork copies; a fresh interpreter gets none.
-        forks = self._context.get_start_method() == "fork"
-        inherited = [other.connection for other in self._workers if other.process is not None] if forks else []
-        own_fns = [self._env_fns[i] for i in worker.envs]
-        process = self._context.Process(
-            target=main,
-            name=f"Worker<{self._name}>-{worker.number}",
-            args=(
-                theirs,
-                [*inherited, worker.connection] if forks else [],
-                CloudpickleWrapper(own_fns),  # type: ignore[arg-type]  # carries whatever it is given
-                worker.envs.start,
-                self._autoreset_mode,
-            ),
-            daemon=self._daemon,
-        )
-        try:
-            process.start()
-        finally:
-            theirs.close()
-        worker.process = process
+    def _instruct(self, worker: WorkerProcess, loss: Loss | None) -> None:
+        worker.take_up(self._exchange.lines(worker.number))
+        with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
+            own = dataclasses.replace(self._setup, worker=worker.number, loss=loss)
+            worker.connection.send_bytes(ForkingPickler.dumps(own))
 
-    def _hear_all(self, deadline: float | None) -> list[Any]:
-        """One message from each worker, by pickle; once all have come, failures among them are raised."""
+    def _hear(self, workers: Sequence[WorkerProcess], deadline: float | None) -> list[Any]:
+        """One message from each of ``workers``, by pickle; once all have come, failures among them are raised."""
         heard: dict[int, Any] = {}
-        while len(heard) < len(self._workers):
-            waiting = [worker for worker in self._workers if worker.number not in heard]
+        while waiting := [worker for worker in workers if worker.number not in heard]:
             ready = wait([w.connection for w in waiting] + [w.process.sentinel for w in waiting], _left(deadline))
             if not ready:
-                told = ", ".join(f"{w.number} (environments {_span(w.envs)})" for w in waiting)
-                raise multiprocessing.TimeoutError(
-                    f"Construction is not done in time; still waiting for worker {told}."
-                )
+                told = ", ".join(f"{worker.number} (environments {worker.span})" for worker in waiting)
+                raise multiprocessing.TimeoutError(f"Construction is not done in time; still waiting for worker {told}")
             for worker in waiting:
-                if worker.connection in ready:
-                    try:
-                        heard[worker.number] = pickle.loads(worker.connection.recv_bytes())
-                    except (EOFError, ConnectionError):
-                        raise self._died(worker) from None
-                elif worker.process.sentinel in ready:
-                    raise self._died(worker)
+                try:
+                    if worker.connection in ready:
+                        heard[worker.number] = worker.hear()
+                    elif worker.process.sentinel in ready:
+                        raise EOFError
+                except (EOFError, OSError):
+                    raise worker.died(self._during) from None
         failures = [message for _, message in sorted(heard.items()) if isinstance(message, Failure)]
         if failures:
             raise rebuild(failures)
@@ -195,6 +160,9 @@ class Crew:
         packed = None if payloads is None else [ForkingPickler.dumps(payload) for payload in payloads]
         self._sequence = sequence = self._sequence + 1
         self._during = operation.name.lower()
+        self._request = operation, slot, packed
+        if self._policy.step_timeout is not None:
+            self._posted_at = time.monotonic()
         workers = self._workers
         for worker in workers:
             worker.bell.post(sequence, operation, slot)
@@ -213,47 +181,114 @@ class Crew:
         """The replies to what was posted, one per worker; None where a worker has nothing to add.
 
         Raises:
-            WorkerDiedError: A process ended.
+            WorkerDiedError: A process ended, and is not restarted.
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds; calling again goes on waiting.
         """
         deadline = _deadline(timeout)
         pending, sequence = self._pending, self._sequence
         while pending:
             worker = pending[0]
-            if not worker.bell.spin(sequence):
-                self._sleep(worker, sequence, deadline)
+            try:
+                if not worker.bell.spin(sequence):
+                    self._sleep(worker, sequence, deadline)
+                    continue
+                word = worker.bell.said()[1]
+                if word == INFOS_IN_COLUMNS:
+                    self._replies[worker.number] = ALL_IN_COLUMNS
+                elif word == PAYLOAD_FOLLOWS:
+                    try:
+                        self._replies[worker.number] = pickle.loads(worker.bell.receive())
+                    except (EOFError, OSError):
+                        raise worker.died(self._during) from None
+            except WorkerDiedError as death:
+                dead = self._workers[death.worker]
+                self._revive(dead, death)
+                self._repeat(dead)
                 continue
-            word = worker.bell.said()[1]
-            if word == INFOS_IN_COLUMNS:
-                self._replies[worker.number] = ALL_IN_COLUMNS
-            elif word == PAYLOAD_FOLLOWS:
-                try:
-                    self._replies[worker.number] = pickle.loads(worker.bell.receive())
-                except (EOFError, OSError):
-                    raise self._died(worker) from None
             del pending[0]
         return self._replies
 
-    def _sleep(self, worker: _Worker, sequence: int, deadline: float | None) -> None:
-        """Sleeps until ``worker`` rings; looks for dead workers when something else wakes it."""
+    def _sleep(self, worker: WorkerProcess, sequence: int, deadline: float | None) -> None:
+        """Sleeps until ``worker`` rings; looks for dead and hung workers when something else wakes it."""
         left = _left(deadline)
         if left == 0:
             raise multiprocessing.TimeoutError
+        limit = self._step_deadline()
+        naps = [nap for nap in (left, _left(limit)) if nap is not None]
+        sentinels = [other.process.sentinel for other in self._pending]
         try:
-            worker.bell.sleep(
-                sequence, SLEEP_SECONDS if left is None else left, [w.process.sentinel for w in self._pending]
-            )
+            worker.bell.sleep(sequence, min(naps, default=SLEEP_SECONDS), sentinels)
         except (EOFError, OSError):
-            raise self._died(worker) from None
+            raise worker.died(self._during) from None
         for other in self._pending:
-            if not other.bell.heard(sequence) and not other.process.is_alive():
-                raise self._died(other)
+            if not other.bell.heard(sequence):
+                if not other.process.is_alive():
+                    raise other.died(self._during)
+                if limit is not None and time.monotonic() >= limit:
+                    raise other.hung(self._during, self._policy.step_timeout or 0.0)
+
+    def _step_deadline(self) -> float | None:
+        seconds = self._policy.step_timeout
+        if seconds is None or self._request[0] not in (Operation.STEP, Operation.STEP_WITH):
+            return None
+        return self._posted_at + seconds
+
+    # --- deaths -------------------------------------------------------------------------------------------------------
+
+    def _revive(self, worker: WorkerProcess, death: WorkerDiedError) -> None:
+        """Starts a worker anew in the place of one that died; its environments are built and reset.
+
+        Raises:
+            WorkerDiedError: The policy is not to, or it died too often.
+        """
+        if not self._policy.restarts:
+            raise death
+        while True:
+            self._count(death)
+            self._told_before[worker.number].extend(_leftovers(worker))
+            worker.process.kill()  # it may have closed its connection, and live
+            worker.discharge()
+            self.restarts[worker.number] += 1
+            try:
+                worker.launch([other for other in self._workers if other is not worker])
+                self._hear([worker], None)
+                self._instruct(worker, self._loss_of(worker))
+                self._hear([worker], None)
+                self._posted_at = time.monotonic()
+                return
+            except WorkerDiedError as again:
+                death = again
+
+    def _count(self, death: WorkerDiedError) -> None:
+        """Takes note of ``death``; raises it, with those before it, where there were too many."""
+        now, policy = time.monotonic(), self._policy
+        self._deaths = [(when, past) for when, past in self._deaths if now - when < policy.restart_window]
+        self._deaths.append((now, death))
+        if len(self._deaths) > policy.max_restarts:
+            history = "\n".join(f"- {now - when:.1f} s ago: {past}" for when, past in self._deaths)
+            limit = f"max_restarts={policy.max_restarts} in {policy.restart_window} s"
+            text = f"{death}. That is more than {limit}:\n{history}"
+            raise WorkerDiedError(text, death.worker, death.envs, death.exitcode, death.during)
+
+    def _loss_of(self, worker: WorkerProcess) -> Loss:
+        """What a restarted worker has to know of what its environments were."""
+        attempt = self.restarts[worker.number]
+        seeds = [_derived(self.seeds[env], attempt) for env in worker.envs]
+        return Loss(self.last_good, seeds)
+
+    def _repeat(self, worker: WorkerProcess) -> None:
+        """Asks a restarted worker what the dead one was asked."""
+        operation, slot, packed = self._request
+        with contextlib.suppress(OSError):
+            worker.bell.signal(self._sequence, operation, slot)
+            if packed is not None:
+                worker.connection.send_bytes(packed[worker.number])
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def post_turns(self, workers: Iterable[int]) -> None:
         """Wakes ``workers`` for the environments that the exchange says are asked."""
-        self._during = "a turn"
+        self._during, self._request = "a turn", (Operation.TURN, 0, None)
         self._sequence += 1
         posted = [self._workers[number] for number in workers]
         for worker in posted:
@@ -268,23 +303,21 @@ class Crew:
         self.post(Operation.TURN_RESET, payloads=payloads)
         self._pending = []
 
-    def take_turn_payload(self, worker: int) -> Reply:
-        """The next thing that ``worker`` has to tell of a turn that is done.
-
-        Raises:
-            WorkerDiedError: Its process ended.
-        """
+    def take_turn_payload(self, worker: int) -> Reply | None:
+        """The next thing that ``worker`` has to tell of a turn that is done; None where it died before it told all."""
+        before = self._told_before[worker]
+        if before:
+            return before.popleft()
         try:
             reply: Reply = pickle.loads(self._workers[worker].bell.receive())
         except (EOFError, OSError):
-            raise self._died(self._workers[worker]) from None
+            return None
         return reply
 
     def sleep_for_turns(self, has_news: Callable[[], bool], seconds: float) -> None:
         """Sleeps until a worker rings, one ends, or ``seconds`` are over; not at all if ``has_news`` once all is quiet.
 
-        Raises:
-            WorkerDiedError: A process ended.
+        What is waiting to be told of turns has to be taken before: a packet without news is taken for a ring.
         """
         bells = [worker.bell for worker in self._workers]
         for bell in bells:
@@ -297,31 +330,25 @@ class Crew:
             for bell in bells:
                 bell.get_up()
         if not has_news():
-            for worker in self._workers:
-                try:
-                    if worker.bell in ready:
-                        worker.bell.drop_ring()
-                except (EOFError, OSError):
-                    raise self._died(worker) from None
-                if not worker.process.is_alive():
-                    raise self._died(worker)
+            for bell in ready:
+                with contextlib.suppress(EOFError, OSError):  # dead: attend() finds out, and says so
+                    bell.drop_ring()
 
-    def _died(self, worker: _Worker) -> WorkerDiedError:
-        """What to raise for a worker whose process is gone, or whose connection is."""
-        worker.process.join(_TERMINATE_SECONDS)  # its connection closes a moment before its exit code is there
-        code = worker.process.exitcode
-        how = "closed its connection" if code is None else f"exit code {code}"
-        if code is not None and code < 0:
-            with contextlib.suppress(ValueError):
-                how = f"{signal.Signals(-code).name}, {how}"
-        return WorkerDiedError(
-            f"worker {worker.number} of {len(self._workers)} (environments {_span(worker.envs)}) died ({how}) during "
-            f"{self._during}",
-            worker.number,
-            worker.envs,
-            code,
-            self._during,
-        )
+    def attend(self, hung: Sequence[int]) -> None:
+        """Sees to workers that died, or are ``hung``, while turns are asked.
+
+        Raises:
+            WorkerDiedError: One did, and is not restarted.
+        """
+        for worker in self._workers:
+            if worker.number in hung:
+                death = worker.hung(self._during, self._policy.step_timeout or 0.0)
+            elif not worker.process.is_alive():
+                death = worker.died(self._during)
+            else:
+                continue
+            self._revive(worker, death)
+            self._repeat(worker)
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
@@ -346,24 +373,17 @@ class Crew:
                 else:
                     worker.connection.send_bytes(_GO_AWAY)
         failures = self._farewells(asked, time.monotonic() + timeout)
-        for end in ("terminate", "kill"):
-            deadline = time.monotonic() + _TERMINATE_SECONDS
-            running = [process for process in self.processes if process.is_alive()]
-            for process in running:
-                getattr(process, end)()
-            for process in running:
-                process.join(max(0.0, deadline - time.monotonic()))
+        end_all(self.processes)
         for worker in self._workers:
             if worker.process is not None:
-                worker.process.join(_TERMINATE_SECONDS)
-                worker.connection.close()
+                worker.discharge()
         return failures
 
-    def _farewells(self, asked: list[_Worker], deadline: float) -> list[Failure]:
+    def _farewells(self, asked: list[WorkerProcess], deadline: float) -> list[Failure]:
         """Waits until the processes have ended, and takes what they say before they do."""
         failures: list[Failure] = []
         connection: Any
-        waiting: dict[Any, _Worker] = {worker.connection: worker for worker in asked}
+        waiting: dict[Any, WorkerProcess] = {worker.connection: worker for worker in asked}
         while waiting and (ready := wait(list(waiting), max(0.0, deadline - time.monotonic()))):
             for connection in ready:
                 try:
@@ -378,13 +398,26 @@ class Crew:
         return failures
 
 
+def _leftovers(worker: WorkerProcess) -> list[Reply]:
+    """What a dead worker had told of turns and nobody has read."""
+    replies = []
+    with contextlib.suppress(EOFError, OSError):
+        while worker.connection.poll():
+            packet = worker.connection.recv_bytes()
+            reply = pickle.loads(packet) if packet else None
+            if isinstance(reply, Reply) and reply.turn is not None:
+                replies.append(reply)
+    return replies
+
+
+def _derived(seed: int | None, attempt: int) -> int | None:
+    """A seed for the environment that takes the place of one that was reset with ``seed``; the same in every run."""
+    return None if seed is None else int(np.random.SeedSequence((seed, attempt)).generate_state(1)[0])
+
+
 def _deadline(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout
 
 
 def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-
-def _span(envs: range) -> str:
-    return str(envs.start) if len(envs) == 1 else f"{envs.start}-{envs.stop - 1}"

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 
-from .batches import rows_reader, survives
+from .batches import exact_row, rows_reader, survives
 from .doorbell import store_fence
 from .errors import Mismatch
 from .exchange import Exchange
@@ -55,6 +55,7 @@ class EnvGroup:
             raise
         self.indices = range(start, start + len(self.envs))
         self._observations: list[Any] = [None] * len(self.envs)
+        self._lost: set[int] = set()
 
     def bind(self, exchange: Exchange) -> None:
         """Takes the arrays through which observations, actions, rewards and ends of episodes go."""
@@ -164,6 +165,8 @@ class EnvGroup:
         if resets is not None:
             seeds, options = resets
             for i in self._numbers:
+                if self._turns_asked[i] == self._turns_done[i] >> 1:
+                    continue  # the one that died before this process had done that one
                 self._terminations[0][i] = self._truncations[0][i] = False
                 self._rewards[0][i] = 0.0
                 mask = [number == i for number in self._numbers]
@@ -204,6 +207,9 @@ class EnvGroup:
                 observation, info = env.reset(seed=seeds[i], options=copy.deepcopy(options))
                 writers[i](observation)
                 self._steps[i] = env.step
+                if i in self._lost:
+                    self._lost.discard(i)
+                    info = {**info, "worker_restarted": True}
                 if info or type(info) is not dict:
                     reply.infos.append((self.start + i, _checked(info)))
             except (Exception, KeyboardInterrupt) as error:
@@ -211,6 +217,30 @@ class EnvGroup:
         if self._exchange.terms.observation_space is None:
             reply.observations = list(self._observations)
         return reply
+
+    def recover(self, slot: int, seeds: Sequence[int | None]) -> None:
+        """Takes up from environments whose process died: resets these, and tells of the loss in their next step.
+
+        That step ends the episode as truncated, with the observation that was seen last, in ``slot``; its info says
+        ``worker_restarted``.
+        """
+        terms = self._exchange.terms
+        for i, env in enumerate(self.envs):
+            observation, _ = env.reset(seed=seeds[i])
+            if terms.observation_space is not None:
+                observation = exact_row(terms.observation_space, self._exchange.observations[slot], self.start + i)
+            self._steps[i] = self._tell_loss(i, observation)
+            self._lost.add(i)
+
+    def _tell_loss(self, i: int, observation: Any) -> Callable[[Any], Any]:
+        """Stands in the place of ``step`` for the one step in which the loss of an episode is told."""
+
+        def tell(action: Any) -> Any:
+            self._steps[i] = self.envs[i].step
+            self._lost.discard(i)
+            return observation, 0.0, False, True, {"worker_restarted": True}
+
+        return tell
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reply:
         """Calls a method of every environment, or gets an attribute of it."""

@@ -37,6 +37,8 @@ class LocalCrew:
         self.shares = [range(len(env_fns))]
         self._group: EnvGroup | None = None
         self._reply: Reply | None = None
+        self.seeds: Sequence[int | None] = [None] * len(env_fns)
+        self.last_good = 0
         self._told: collections.deque[Reply] = collections.deque()
 
     def start(self, timeout: float | None) -> list[Report]:
@@ -84,13 +86,16 @@ class LocalCrew:
                 self._told.append(reply)
             self._group.end_turn(i, reply is not None)
 
-    def take_turn_payload(self, worker: int) -> Reply:
+    def take_turn_payload(self, worker: int) -> Reply | None:
         """The next thing to tell of a turn that is done."""
         return self._told.popleft()
 
     def sleep_for_turns(self, has_news: Callable[[], bool], seconds: float) -> None:
         """Never needed: all turns are done when they were posted."""
         raise AssertionError("there is nothing to wait for")
+
+    def attend(self, hung: Sequence[int]) -> None:
+        """Nobody can die here without the caller."""
 
     def close(self, timeout: float) -> list[Failure]:
         """Closes the environments; nothing bounds the time that takes."""

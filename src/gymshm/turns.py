@@ -31,6 +31,9 @@ from .write import write_to_shared_memory
 
 __all__ = ["Turns", "batch_of_turns"]
 
+#: Seconds after which a busy receiver looks for dead workers: those that live would keep it busy for ever.
+_ATTEND_SECONDS = 0.1
+
 
 class Turns:
     """The parent's side of turns.
@@ -38,9 +41,10 @@ class Turns:
     Args:
         crew: The workers.
         exchange: Has the words, and the rows of actions and results.
+        step_timeout: Seconds that a step may take; None for any time.
     """
 
-    def __init__(self, crew: Crew | LocalCrew, exchange: Exchange) -> None:
+    def __init__(self, crew: Crew | LocalCrew, exchange: Exchange, step_timeout: float | None) -> None:
         """Nobody is asked."""
         n = exchange.terms.num_envs
         self._crew, self._exchange = crew, exchange
@@ -53,6 +57,10 @@ class Turns:
         # When each was taken last, as a count of takings.
         self._taken_at = np.zeros(n, np.int64)
         self._takings = 0
+        self._attended_at = time.monotonic()
+        self._step_timeout = step_timeout
+        self._done_before = self._done.copy()
+        self._moved_at = [time.monotonic()] * len(crew.shares)
 
     def ask_resets(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Asks every environment for a reset."""
@@ -83,6 +91,9 @@ class Turns:
         self._crew.post_turns(np.unique(self._worker_of[ids]).tolist())
 
     def _mark_asked(self, ids: np.ndarray) -> None:
+        if self._step_timeout is not None:
+            for number in np.unique(self._worker_of[ids]).tolist():
+                self._moved_at[number] = time.monotonic()
         self.pending[ids] = True
         self._heard[ids] = False
         self._asked[ids] += 1
@@ -115,6 +126,8 @@ class Turns:
         wanted = min(batch_size, int(self.pending.sum()))
         if wanted == 0:
             raise NoAsyncCallError("Calling `recv` without any prior call to `send` or `async_reset`.", "recv")
+        if time.monotonic() > self._attended_at + _ATTEND_SECONDS:
+            self._attend()
         ids = self._wait(wanted, None if timeout is None else time.monotonic() + timeout)
         failed = [index for index in ids.tolist() if index in self._told and self._told[index].failures]
         if failed:
@@ -142,6 +155,30 @@ class Turns:
                 raise multiprocessing.TimeoutError("The call to `recv` has timed out.")
             self._hear(ready)  # or the sleeper would take what waits there for a ring
             self._crew.sleep_for_turns(functools.partial(self._has_more_than, len(ready)), left)
+            self._attend()
+
+    def _hung_workers(self) -> list[int]:
+        """Workers that are asked, and have finished nothing for the time that a step may take."""
+        if self._step_timeout is None:
+            return []
+        now, done = time.monotonic(), self._done.copy()
+        moved = done != self._done_before
+        idle = ~(self.pending & (done >> 1 != self._asked))
+        hung = []
+        for number, envs in enumerate(self._crew.shares):
+            own = slice(envs.start, envs.stop)
+            if moved[own].any() or idle[own].all():
+                self._moved_at[number] = now
+            elif now - self._moved_at[number] > self._step_timeout:
+                hung.append(number)
+                self._moved_at[number] = now
+        self._done_before = done
+        return hung
+
+    def _attend(self) -> None:
+        """Has the crew look for workers that died or hang; every now and then also while others keep us busy."""
+        self._attended_at = time.monotonic()
+        self._crew.attend(self._hung_workers())
 
     def _has_more_than(self, count: int) -> bool:
         return int(self._ready().sum()) > count
@@ -155,8 +192,8 @@ class Turns:
         for index in ready[~self._heard[ready]].tolist():
             if self._done[index] & 1:
                 reply = self._crew.take_turn_payload(int(self._worker_of[index]))
-                assert reply.turn is not None
-                self._told[reply.turn] = reply
+                if reply is not None and reply.turn is not None:
+                    self._told[reply.turn] = reply
             self._heard[index] = True
 
 

@@ -24,11 +24,13 @@ from .exchange import Exchange, Terms
 from .info_columns import ColumnReader
 from .infos import batch, batch_with_ends
 from .local_crew import LocalCrew
+from .policy import DeathPolicy
 from .read import read_from_shared_memory
 from .reply import Reply
 from .rollout import Rollout, begin_rollout
 from .turns import Turns, batch_of_turns
 from .worker import Operation, Report, Setup
+from .worker_process import Employment
 
 __all__ = ["ShmVectorEnv"]
 
@@ -76,6 +78,10 @@ class ShmVectorEnv(CrewVectorEnv):
         slots: int = 1,
         batch_size: int | None = None,
         start_timeout: float | None = None,
+        on_worker_death: str = "raise",
+        max_restarts: int = 10,
+        restart_window: float = 600.0,
+        step_timeout: float | None = None,
     ) -> None:
         """Starts the workers and builds the environments; each of ``env_fns`` is called once, none in this process.
 
@@ -96,6 +102,15 @@ class ShmVectorEnv(CrewVectorEnv):
             slots: Rows of history, K: what ``step`` returned with ``copy=False`` stays valid for K - 1 further steps.
             batch_size: How many environments :meth:`recv` gives at a time; None for all.
             start_timeout: Seconds that building the environments may take; None for any time.
+            on_worker_death: ``"raise"``, or ``"restart"``: the dead worker's environments are built anew and reset
+                (with seeds derived from those of the last reset). Their next step ends the lost episode as truncated,
+                with the last observation that was seen, and says ``worker_restarted`` in its info; attributes that were
+                set are lost. The other workers never notice.
+            max_restarts: How many deaths within ``restart_window`` seconds are restarted; one more is raised, with the
+                whole history.
+            restart_window: Seconds.
+            step_timeout: Seconds that a step may take. A worker that takes longer is killed, and counts as dead; the
+                error tells the Python stack it hung in. None for any time.
 
         Raises:
             RuntimeError: The spaces of the environments do not match.
@@ -125,11 +140,21 @@ class ShmVectorEnv(CrewVectorEnv):
                 "`gymshm.create_shared_memory` can make."
             )
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
+        policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
+        self._policy = policy
+        # What was seen last has to survive a worker that dies while it writes: so steps alternate between two slots.
+        self._rows = max(2, self.slots) if policy.restarts else self.slots
         self._slot = 0
         if self.num_workers:
             own_context = multiprocessing.get_context(context)
             name = type(self).__name__
-            self._hire(Crew(own_context, env_fns, self.num_workers, self.autoreset_mode, daemon, name))
+            tells_stack = step_timeout is not None
+            self._hire(
+                Crew(
+                    Employment(own_context, env_fns, self.autoreset_mode, daemon, name, self.num_workers, tells_stack),
+                    policy,
+                )
+            )
         else:
             self._hire(LocalCrew(env_fns, self.autoreset_mode))
         try:
@@ -164,7 +189,7 @@ class ShmVectorEnv(CrewVectorEnv):
             action_space=self.single_action_space if self._packs_actions() else None,
             num_envs=self.num_envs,
             num_workers=max(1, self.num_workers),
-            slots=self.slots,
+            slots=self._rows,
             keeps_final=self.autoreset_mode is AutoresetMode.SAME_STEP,
         )
         self._terms = terms
@@ -200,7 +225,7 @@ class ShmVectorEnv(CrewVectorEnv):
             batch_reader(self.single_observation_space, memory, self.num_envs, self.copy)
             for memory in self._exchange.observations
         ]
-        self._turns = Turns(self._crew, self._exchange)
+        self._turns = Turns(self._crew, self._exchange, self._policy.step_timeout)
         self._infos = ColumnReader(self._exchange, self._crew.shares)
         self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
@@ -256,11 +281,14 @@ class ShmVectorEnv(CrewVectorEnv):
         self._check_idle("reset_async")
         seeds = spread_seeds(seed, self.num_envs)
         options, mask = split_mask(options, self.num_envs)
-        slot = (self._slot + 1) % self.slots
+        slot = (self._slot + 1) % self._rows
         if slot != self._slot and not all(mask):
             self._exchange.carry_over(self._slot, slot, np.logical_not(mask))
+        told = zip(seeds, mask, self._crew.seeds, strict=True)
+        self._crew.seeds = [new if chosen and new is not None else old for new, chosen, old in told]
         self._crew.post(
             Operation.RESET,
+            slot,
             payloads=[(slot, seeds[e.start : e.stop], options, mask[e.start : e.stop]) for e in self._crew.shares],
         )
         self._slot = slot
@@ -281,6 +309,7 @@ class ShmVectorEnv(CrewVectorEnv):
                 used again.
         """
         replies = self._wait(AsyncState.WAITING_RESET, timeout)
+        self._crew.last_good = self._slot
         infos = batch(self._infos.told(replies), self._add_info)
         return self._take_observations(replies), infos
 
@@ -312,7 +341,7 @@ class ShmVectorEnv(CrewVectorEnv):
         """
         self._check_idle("step_async")
         slot = self._slot + 1
-        if slot == self.slots:
+        if slot == self._rows:
             slot = 0
         if self._write_actions and self._write_actions[slot](actions):
             self._crew.post(Operation.STEP, slot)
@@ -341,6 +370,7 @@ class ShmVectorEnv(CrewVectorEnv):
         """
         replies = self._wait(AsyncState.WAITING_STEP, timeout)
         exchange, slot = self._exchange, self._slot
+        self._crew.last_good = slot
         terminations, truncations = exchange.terminations[slot].copy(), exchange.truncations[slot].copy()
         if self._terms.keeps_final and (terminations.any() or truncations.any()):
             ended, envs = (terminations | truncations).tolist(), range(self.num_envs)
@@ -400,7 +430,8 @@ class ShmVectorEnv(CrewVectorEnv):
         """
         self._check_idle("async_reset")
         self._check_turns()
-        self._turns.ask_resets(spread_seeds(seed, self.num_envs), options)
+        self._crew.seeds = seeds = spread_seeds(seed, self.num_envs)
+        self._turns.ask_resets(seeds, options)
         self._in_turns = True
 
     def send(self, actions: Any, env_id: Any) -> None:
@@ -449,6 +480,11 @@ class ShmVectorEnv(CrewVectorEnv):
             raise
         finally:
             self._in_turns = bool(self._turns.pending.any())
+        if self._policy.restarts:
+            seen = np.zeros(self.num_envs, np.bool_)
+            seen[ids] = True
+            self._exchange.carry_over(0, 1, seen)
+            self._crew.last_good = 1
         return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
 
     def _check_turns(self) -> None:

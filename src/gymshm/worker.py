@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import faulthandler
 import multiprocessing
 import operator
 import os
@@ -36,7 +37,18 @@ from .failures import capture
 from .reply import ALL_IN_COLUMNS, Reply, pickled
 from .segment import attach_once
 
-__all__ = ["INFOS_IN_COLUMNS", "NOTHING_TO_ADD", "PAYLOAD_FOLLOWS", "Operation", "Report", "Setup", "main", "report"]
+__all__ = [
+    "INFOS_IN_COLUMNS",
+    "NOTHING_TO_ADD",
+    "PAYLOAD_FOLLOWS",
+    "STACK_SIGNAL",
+    "Loss",
+    "Operation",
+    "Report",
+    "Setup",
+    "main",
+    "report",
+]
 
 
 class Operation(enum.IntEnum):
@@ -66,6 +78,23 @@ class Report:
     render_mode: str | None
 
 
+#: Asks a worker to write down where it is, if it was told to prepare for that.
+STACK_SIGNAL = signal.SIGUSR2
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a worker has to know that takes the place of one that died.
+
+    Attributes:
+        slot: Where the last observations stand that a caller has seen.
+        seeds: What to reset the environments with.
+    """
+
+    slot: int
+    seeds: list[int | None]
+
+
 @dataclass(frozen=True)
 class Setup:
     """What a worker is told once all have reported.
@@ -76,6 +105,7 @@ class Setup:
         terms: What both sides agree on.
         single_observation_space, single_action_space: What its environments' spaces have to match.
         same_spaces: Whether observation spaces have to be equal; else equal in dtype and shape.
+        loss: What went before, where the worker takes the place of one that died.
     """
 
     segment: tuple[str, bytes]
@@ -84,6 +114,7 @@ class Setup:
     single_observation_space: gs.Space[Any]
     single_action_space: gs.Space[Any]
     same_spaces: bool
+    loss: Loss | None = None
 
     def matches(self, group: EnvGroup) -> tuple[bool, bool]:
         """Whether observation and action spaces of all environments of ``group`` match."""
@@ -106,6 +137,7 @@ def main(
     env_fns: CloudpickleWrapper[Any],
     start: int,
     autoreset_mode: AutoresetMode,
+    stack: Connection | None,
 ) -> None:
     """What a worker process runs.
 
@@ -115,7 +147,10 @@ def main(
         env_fns: The functions that create the environments.
         start: Index of the first environment.
         autoreset_mode: What happens after the end of an episode.
+        stack: Where to write, when it is asked for, where this process is.
     """
+    if stack is not None:
+        faulthandler.register(STACK_SIGNAL, stack.fileno(), all_threads=False)  # type: ignore[arg-type]
     for end in inherited:
         end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -157,6 +192,8 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
         exchange = Exchange(attach_once(*setup.segment), setup.terms)
         group.bind(exchange)
         matches = setup.matches(group)
+        if setup.loss is not None:
+            group.recover(setup.loss.slot, setup.loss.seeds)
     except (Exception, KeyboardInterrupt) as error:
         connection.send_bytes(ForkingPickler.dumps(capture(group.start, error)))
         return None

@@ -1,0 +1,188 @@
+"""The parent's side of one worker: its process, the ways to it, and what to say of its end.
+
+It alone starts and ends processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from gymnasium import Env
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
+
+from .doorbell import Doorbell
+from .errors import WorkerDiedError
+from .worker import STACK_SIGNAL, main
+
+__all__ = ["END_SECONDS", "Employment", "WorkerProcess", "end_all"]
+
+#: Seconds that a process is given to end after SIGTERM before SIGKILL, and to be gone after that.
+END_SECONDS = 1.0
+
+#: Seconds that a hung worker is given to write down where it hangs.
+_STACK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Employment:
+    """What all workers of a crew have in common.
+
+    Attributes:
+        context: A multiprocessing context.
+        env_fns: Functions that create the environments, all of them.
+        autoreset_mode: What happens after the end of an episode.
+        daemon: Whether the processes are daemonic.
+        name: The vector environment's class, for the names of the processes.
+        num_workers: How many there are.
+        tells_stack: Whether a worker prepares for being asked where it hangs.
+    """
+
+    context: Any
+    env_fns: Sequence[Callable[[], Env[Any, Any]]]
+    autoreset_mode: AutoresetMode
+    daemon: bool
+    name: str
+    num_workers: int
+    tells_stack: bool
+
+    @property
+    def forks(self) -> bool:
+        """Whether a new process begins as a copy of this one."""
+        return bool(self.context.get_start_method() == "fork")
+
+
+class WorkerProcess:
+    """One worker.
+
+    Attributes:
+        number: Its number.
+        envs: Its environments.
+        process: Its process; None before the first :meth:`launch`.
+        connection: To its process.
+        bell: Wakes it; None before it knows the segment.
+    """
+
+    def __init__(self, number: int, envs: range, employment: Employment) -> None:
+        """Starts nothing yet."""
+        self.number, self.envs, self._employment = number, envs, employment
+        self.process: Any = None
+        self.connection: Any = None
+        self.bell: Any = None
+        self._stack: Any = None
+
+    def launch(self, colleagues: Sequence[WorkerProcess]) -> None:
+        """Starts the process; ``colleagues`` have connections that a fork would copy."""
+        job = self._employment
+        self.connection, theirs = job.context.Pipe()
+        self._stack, their_stack = job.context.Pipe(duplex=False) if job.tells_stack else (None, None)
+        # Ends that a fork copies; a fresh interpreter gets none.
+        inherited = [end for worker in (*colleagues, self) for end in worker.own_ends()] if job.forks else []
+        own_fns = [job.env_fns[i] for i in self.envs]
+        process = job.context.Process(
+            target=main,
+            name=f"Worker<{job.name}>-{self.number}",
+            args=(
+                theirs,
+                inherited,
+                CloudpickleWrapper(own_fns),  # type: ignore[arg-type]  # carries whatever it is given
+                self.envs.start,
+                job.autoreset_mode,
+                their_stack,
+            ),
+            daemon=job.daemon,
+        )
+        try:
+            with clear_mpi_env_vars():
+                process.start()
+        finally:
+            theirs.close()
+            if their_stack is not None:
+                their_stack.close()
+        self.process, self.bell = process, None
+
+    def own_ends(self) -> list[Any]:
+        """The open connections that lead to the process."""
+        return [end for end in (self.connection, self._stack) if end is not None and not end.closed]
+
+    def take_up(self, lines: tuple[memoryview, memoryview]) -> None:
+        """Makes its bell, with new lines."""
+        self.bell = Doorbell(*lines, self.connection)
+        self.bell.clear()
+
+    def hear(self) -> Any:
+        """One message, by pickle.
+
+        Raises:
+            EOFError, OSError: The process is gone.
+        """
+        return pickle.loads(self.connection.recv_bytes())
+
+    def died(self, during: str) -> WorkerDiedError:
+        """What to raise where the process is gone, or its connection is."""
+        self.process.join(END_SECONDS)  # its connection closes a moment before its exit code is there
+        code = self.process.exitcode
+        how = "closed its connection" if code is None else f"exit code {code}"
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                how = f"{signal.Signals(-code).name}, {how}"
+        return self._death(f"died ({how}) during {during}", code, during)
+
+    def hung(self, during: str, seconds: float) -> WorkerDiedError:
+        """Kills the process, which did not come back in ``seconds``; what to raise, with the stack it hung in."""
+        stack = self._told_stack()
+        self.process.kill()
+        self.process.join(END_SECONDS)
+        told = (
+            f" in:\n{stack}" if stack else "; it could not say where (stopped, or in code that holds the interpreter)"
+        )
+        text = f"did not finish within step_timeout={seconds} s during {during}, and was killed. It hung{told}"
+        return self._death(text, self.process.exitcode, during)
+
+    def _death(self, text: str, code: int | None, during: str) -> WorkerDiedError:
+        of = f"worker {self.number} of {self._employment.num_workers} (environments {self.span})"
+        return WorkerDiedError(f"{of} {text}", self.number, self.envs, code, during)
+
+    @property
+    def span(self) -> str:
+        """Its environments, in short."""
+        return str(self.envs.start) if len(self.envs) == 1 else f"{self.envs.start}-{self.envs.stop - 1}"
+
+    def _told_stack(self) -> str:
+        """The Python stack of the process, by its own account (``faulthandler``); empty where it can't tell."""
+        if self._stack is None:
+            return ""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, STACK_SIGNAL)
+        deadline, told = time.monotonic() + _STACK_SECONDS, b""
+        while wait([self._stack], max(0.0, deadline - time.monotonic())):
+            part = os.read(self._stack.fileno(), 1 << 16)
+            told += part
+            if not part or told.endswith(b"\n"):
+                break
+        return told.decode(errors="replace").strip()
+
+    def discharge(self) -> None:
+        """Lets go of a process that has ended."""
+        self.process.join(END_SECONDS)
+        for end in self.own_ends():
+            end.close()
+
+
+def end_all(processes: Sequence[Any]) -> None:
+    """Ends those that still run: SIGTERM, and SIGKILL for who does not listen."""
+    for end in ("terminate", "kill"):
+        deadline = time.monotonic() + END_SECONDS
+        running = [process for process in processes if process.is_alive()]
+        for process in running:
+            getattr(process, end)()
+        for process in running:
+            process.join(max(0.0, deadline - time.monotonic()))
