@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ def same(left: Any, right: Any) -> bool:
             and all(a is b or a == b for a, b in keys)
             and all(map(same, left.values(), right.values()))
         )
-    if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, tuple) or isinstance(right, tuple):
+        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, str) or isinstance(right, str):
         return type(left) is type(right) and left == right
+    if isinstance(left, np.generic) or isinstance(right, np.generic):  # whose byte order is the machine's
+        left, right = (item.astype(item.dtype.newbyteorder("=")) for item in (np.asarray(left), np.asarray(right)))
     left, right = np.asarray(left), np.asarray(right)
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
@@ -40,7 +43,7 @@ def row(space: gs.Space[Any], batch: Any, i: int) -> Any:
         return {key: row(child, batch[key], i) for key, child in space.spaces.items()}
     if isinstance(space, gs.Tuple):
         return tuple(row(child, part, i) for child, part in zip(space.spaces, batch, strict=True))
-    return batch[i]
+    return batch[i, ...] if isinstance(batch, np.ndarray) else batch[i]
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -63,3 +66,15 @@ def check_python(code: str, *arguments: str, **options: Any) -> str:
     done = run_python(code, *arguments, **options)
     assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}, stderr:\n{done.stderr}"
     return done.stdout
+
+
+@contextlib.contextmanager
+def running_python(code: str, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """An interpreter that runs ``code`` beside the test, with pipes; it is killed where it does not end by itself."""
+    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *arguments]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, **{**pipes, **options}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -58,7 +58,8 @@ def forget(name: str, identity: tuple[int, int]) -> None:
     """
     if _watched.get(name) == identity:
         _watched.pop(name, None)
-        _tell(f"UNREGISTER:/{name}:shared_memory")
+        # Registered once more first, which does no harm: it complains of a name that it does not know.
+        _tell(f"REGISTER:/{name}:shared_memory\nUNREGISTER:/{name}:shared_memory")
 
 
 def _tell(message: str) -> bool:
