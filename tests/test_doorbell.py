@@ -9,8 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from gymshm import doorbell
-from gymshm.doorbell import LINE_WORDS, Doorbell, fence
+from gymshm import doorbell, ordering
+from gymshm.doorbell import LINE_WORDS, Doorbell
+from gymshm.ordering import fence
 from support import wait_until
 
 
@@ -38,7 +39,7 @@ def pair():
 
 @pytest.fixture(params=[True, False], ids=["ordered stores", "weak order"])
 def _memory_order(request, monkeypatch):
-    monkeypatch.setattr(doorbell, "_STORES_ARE_ORDERED", request.param)
+    monkeypatch.setattr(ordering, "STORES_ARE_ORDERED", request.param)
 
 
 @pytest.fixture

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import functools
+import time
+from os import sched_yield
 from types import TracebackType
 from typing import Any
 
 from gymnasium import spaces as gs
 
+from .batches import exact_row
 from .errors import SegmentFormatError
+from .ordering import fence
 from .plan import Field, plan
 from .read import read_from_shared_memory
 from .segment import Segment
 from .segment import attach as attach_segment
+from .snapshot import places
 from .space_json import rebuild
-from .views import assemble, views
-from .write import write_to_shared_memory
+from .views import Memory, assemble, at_slot, views
+from .write import checked_index, write_to_shared_memory
 
 __all__ = ["Attachment", "attach"]
 
@@ -39,6 +44,10 @@ class Attachment:
             raise SegmentFormatError(segment.name, f"Segment {segment.name!r} has no field of {segment.n} rows.")
         self.segment = segment
         self.memory = assemble(segment)
+        lead = segment.header.layout.fields[0].lead
+        self._slots = lead[0] if len(lead) == 2 else 1
+        self._memories: dict[int, Memory] = {}
+        self._places = places(segment)
 
     @property
     def name(self) -> str:
@@ -84,10 +93,49 @@ class Attachment:
     def read(self) -> Any:
         """The batch as ``read_from_shared_memory`` gives it: arrays are views, text and choices are decoded.
 
+        Of a vector environment with several slots, the current one.
+
         Raises:
             ValueError: The attachment is closed.
         """
-        return read_from_shared_memory(self.space, self.memory, self.n)
+        return read_from_shared_memory(self.space, self._current(0), self.n)
+
+    def snapshot(self, index: int, timeout: float = 1.0) -> Any:
+        """A copy of environment ``index``'s value that no write was at work on: never half old, half new.
+
+        For vector environments, and for memory that was created with ``snapshots=True``; of writers, those of gymshm
+        tell what they do.
+
+        Args:
+            index: The environment, in ``[0, n)``.
+            timeout: Seconds to wait for a moment of calm at most.
+
+        Raises:
+            TimeoutError: There was none in time.
+            ValueError: The writers of this segment do not tell when they write; or the attachment is closed.
+            IndexError: ``index`` is out of range.
+        """
+        if self._places is None:
+            raise ValueError(
+                f"Segment {self.name!r} can't give consistent rows: its writers do not tell when they write. Create it "
+                "with `create_shared_memory(..., snapshots=True)`."
+            )
+        index = checked_index(index, self.memory)
+        deadline = time.monotonic() + timeout
+        while True:
+            slot, state = before = self._places(index)
+            if state is not None:
+                fence()
+                row = exact_row(self.space, self._at(slot), index)
+                fence()
+                if self._places(index) == before:
+                    return row
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"Expected a moment in which nobody writes row {index} of segment {self.name!r} within {timeout} "
+                    "seconds, got none. Wait longer, or give the vector environment a second slot (`slots=2`)."
+                )
+            sched_yield()
 
     def write(self, index: int, value: Any) -> None:
         """Writes one environment's value, as ``write_to_shared_memory`` does and with its errors.
@@ -98,7 +146,19 @@ class Attachment:
         """
         if not self.segment.writeable:
             raise ValueError(f"Segment {self.name!r} is attached read-only. Attach without `read_only=True` to write.")
-        write_to_shared_memory(self.space, index, value, self.memory)
+        write_to_shared_memory(self.space, index, value, self._current(0))
+
+    def _current(self, index: int) -> Memory:
+        return self.memory if self._places is None or self.n == 0 else self._at(self._places(index)[0])
+
+    def _at(self, slot: int) -> Memory:
+        """The memory of one slot; the only one is all there is."""
+        if self._slots == 1:
+            return self.memory
+        memory = self._memories.get(slot)
+        if memory is None:
+            memory = self._memories[slot] = at_slot(self.memory, slot % self._slots)
+        return memory
 
     def close(self) -> None:
         """Ends this use of the segment; arrays that were handed out stay readable. Twice is fine."""

@@ -47,7 +47,7 @@ def batch_writer(space: gs.Space[Any], memory: Memory, n: int) -> Callable[[Any]
 
 
 def _write(space: gs.Space[Any], memory: Memory, n: int, batch: Any) -> bool:
-    pending: Pending = []
+    pending: list[tuple[np.ndarray, Any]] = []
     try:
         if not _collect(space, memory, n, batch, pending):
             return False
@@ -58,7 +58,7 @@ def _write(space: gs.Space[Any], memory: Memory, n: int, batch: Any) -> bool:
     return True
 
 
-def _collect(space: gs.Space[Any], memory: Memory, n: int, batch: Any, pending: Pending) -> bool:
+def _collect(space: gs.Space[Any], memory: Memory, n: int, batch: Any, pending: list[tuple[np.ndarray, Any]]) -> bool:
     """Whether ``batch`` is just what ``memory`` holds; appends what is to be stored, as (array, value of the whole)."""
     space = describe(space)
     if isinstance(space, gs.Dict):
@@ -74,7 +74,7 @@ def _collect(space: gs.Space[Any], memory: Memory, n: int, batch: Any, pending: 
                 return False
             rows: Pending = []
             collect(space, value, memory, rows)
-            pending.extend((array[i : i + 1], stored) for array, stored in rows)
+            pending.extend((leaf.live_view()[i : i + 1], stored) for leaf, stored in rows)
         return True
     if not isinstance(batch, np.ndarray) or batch.dtype != memory.dtype or batch.shape != (n, *memory.shape):
         return False

@@ -6,19 +6,23 @@ import multiprocessing
 import operator
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces as gs
 
 from .dispatch import Function, refresh
 from .plan import Field
+from .segment import VERSIONS
 from .segment import create as create_segment
 from .spaces import BUILT_IN, Description, outline
 from .views import Memory, assemble
 
 __all__ = ["can_be_packed", "create_shared_memory"]
 
+_VERSION = gs.Box(0, np.iinfo(np.int64).max, (), np.int64)
+
 
 def create_shared_memory(
-    space: gs.Space[Any], n: int = 1, ctx: Any = multiprocessing, *, name: str | None = None
+    space: gs.Space[Any], n: int = 1, ctx: Any = multiprocessing, *, name: str | None = None, snapshots: bool = False
 ) -> Memory:
     """Allocates room for one value of ``space`` per environment, in memory that other processes can share.
 
@@ -30,6 +34,8 @@ def create_shared_memory(
         n: Number of environments, from 0 up.
         ctx: A multiprocessing module or context; handed to custom handlers. The segment itself works under all.
         name: The segment's name, or None for a new one.
+        snapshots: Whether onlookers can have consistent rows (``Attachment.snapshot``). Every write then tells that it
+            is under way, which takes it about 0.1 µs.
 
     Returns:
         A ``dict`` for ``Dict``, a ``tuple`` for ``Tuple``, a leaf handle for the base spaces, nested alike.
@@ -54,7 +60,10 @@ def create_shared_memory(
         assert handler is not None
         return handler(part, n=n, ctx=ctx)
 
-    return assemble(create_segment([Field("values", (n,), description)], n, name), foreign=make_foreign)
+    fields = [Field("values", (n,), description)]
+    if snapshots:
+        fields.append(Field(VERSIONS, (n,), outline(_VERSION)))
+    return assemble(create_segment(fields, n, name), foreign=make_foreign)
 
 
 def can_be_packed(space: gs.Space[Any]) -> bool:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import itertools
 import multiprocessing
 import pickle
 import time
@@ -26,26 +25,20 @@ from typing import Any
 
 import numpy as np
 
-from .doorbell import SLEEP_SECONDS, fence, sleep_on
+from .doorbell import SLEEP_SECONDS, sleep_on
 from .errors import WorkerDiedError
-from .exchange import Exchange
+from .exchange import Exchange, share
 from .failures import Failure, rebuild
+from .ordering import fence
 from .policy import DeathPolicy
 from .reply import ALL_IN_COLUMNS, Reply
 from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Report, Setup
 from .worker_process import Employment, WorkerProcess, end_all
 
-__all__ = ["Crew", "share"]
+__all__ = ["Crew"]
 
 #: Told instead of a setup to a worker whose vector environment does not come about.
 _GO_AWAY = bytes(ForkingPickler.dumps(None))  # a view would complain at exit (3.13)
-
-
-def share(num_envs: int, num_workers: int) -> list[range]:
-    """Which environments each worker runs: contiguous, and as even as possible (17 on 6: 3, 3, 3, 3, 3, 2)."""
-    least, more = divmod(num_envs, num_workers)
-    starts = [worker * least + min(worker, more) for worker in range(num_workers + 1)]
-    return [range(start, stop) for start, stop in itertools.pairwise(starts)]
 
 
 class Crew:

@@ -41,6 +41,7 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._crew = crew
         self._state = AsyncState.DEFAULT
         self._in_turns = False
+        self._slot = 0  # where the current observations are
         self._broken: WorkerDiedError | None = None
         self._answer_for(None)
 
@@ -121,7 +122,7 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._check_idle("call_async")
         if name in _FORBIDDEN_CALLS:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._crew.post(Operation.CALL, payloads=[(name, args, kwargs)] * len(self._crew.shares))
+        self._crew.post(Operation.CALL, self._slot, [(name, args, kwargs)] * len(self._crew.shares))
         self._state = AsyncState.WAITING_CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -167,7 +168,7 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
         self._crew.post(
-            Operation.SET_ATTR, payloads=[(name, values[envs.start : envs.stop]) for envs in self._crew.shares]
+            Operation.SET_ATTR, self._slot, [(name, values[envs.start : envs.stop]) for envs in self._crew.shares]
         )
         self._state = AsyncState.WAITING_CALL
         self._wait(AsyncState.WAITING_CALL, None)

@@ -9,27 +9,23 @@ Why it has this shape (measured on two cores): a pure spin starves the peer, whi
 thousands; a spin that gives the CPU away each time (``sched_yield``) hands over in 2 µs; a sleep takes 30 to 70 µs. So
 a waiter spins for :data:`SPIN_SECONDS`, which covers cheap environments, and then sleeps, so that idle costs nothing.
 
-Memory order: messages are plain 8-byte stores, and what they announce is plain stores too. On x86 stores are seen in
-order. Elsewhere (Arm) they are not, so a fence stands before a message is written and after it was read. Between
-writing one's message and reading the other's "sleeps" a fence is needed everywhere, or both sides might miss
-each other. Pure Python has one way to a fence: taking and releasing a lock. Once is a full barrier on x86; elsewhere a
-release followed by an acquire is needed, hence twice. Should a ring be lost all the same, a sleeper looks again after
-:data:`SLEEP_SECONDS`: late, but never stuck.
+A fence stands before a message is written and after it was read, where the machine needs one, and everywhere between
+writing one's message and reading the other's "sleeps", or both sides might miss each other (see ``ordering``). Should a
+ring be lost all the same, a sleeper looks again after :data:`SLEEP_SECONDS`: late, but never stuck.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import select
-import threading
 from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection
 from os import sched_yield
 from time import perf_counter
 from typing import Final
 
-__all__ = ["LINE_WORDS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "fence", "sleep_on", "store_fence"]
+from .ordering import fence, store_fence
+
+__all__ = ["LINE_WORDS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "sleep_on"]
 
 #: Words (int64) of a line: a cache line of its own.
 LINE_WORDS: Final = 8
@@ -45,27 +41,6 @@ SLEEP_SECONDS: Final = 0.5
 _EAGER_LOOKS = range(30)
 
 _MESSAGE, _SLEEPS = range(2)
-
-_STORES_ARE_ORDERED = platform.machine().lower() in {"x86_64", "amd64", "i686", "i386", "x86"}
-
-_lock = threading.Lock()
-os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
-
-
-def fence() -> None:
-    """Orders the stores and loads before it and after it; between :meth:`Doorbell.post` and :meth:`Doorbell.ring`."""
-    lock = _lock
-    lock.acquire()
-    lock.release()
-    if not _STORES_ARE_ORDERED:
-        lock.acquire()
-        lock.release()
-
-
-def store_fence() -> None:
-    """Orders the stores before it and after it; nothing to do where the machine does so by itself."""
-    if not _STORES_ARE_ORDERED:
-        fence()
 
 
 class Doorbell:
@@ -122,8 +97,7 @@ class Doorbell:
         """Whether the other side has announced ``sequence``, or a later one."""
         if self._peer[_MESSAGE] < sequence << 24:
             return False
-        if not _STORES_ARE_ORDERED:
-            fence()
+        store_fence()
         return True
 
     def said(self) -> tuple[int, int, int]:
@@ -148,8 +122,7 @@ class Doorbell:
                     break
                 if perf_counter() > until:
                     return False
-        if not _STORES_ARE_ORDERED:
-            fence()
+        store_fence()
         return True
 
     def sleep(self, sequence: int, seconds: float, sentinels: Iterable[int] = ()) -> None:

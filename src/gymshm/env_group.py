@@ -20,11 +20,11 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 
 from .batches import exact_row, rows_reader, survives
-from .doorbell import store_fence
 from .errors import Mismatch
 from .exchange import Exchange
 from .failures import Failure, capture
 from .info_columns import ColumnWriter
+from .ordering import store_fence
 from .reply import ALL_IN_COLUMNS, Reply
 from .row_writer import row_writer
 from .values import shown

@@ -21,6 +21,7 @@ Observations or actions whose space has no fixed size are not here: they travel 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +35,17 @@ from .segment import Segment
 from .spaces import describe, outline
 from .views import Memory, assemble, at_slot, leaves, views
 
-__all__ = ["INFO_COLUMNS", "Exchange", "Terms"]
+__all__ = ["INFO_COLUMNS", "Exchange", "Terms", "share"]
 
 #: Columns of each kind for numeric infos; who has more keys than that has the rest of them pickled.
 INFO_COLUMNS = 16
+
+
+def share(num_envs: int, num_workers: int) -> list[range]:
+    """Which environments each worker runs: contiguous, and as even as possible (17 on 6: 3, 3, 3, 3, 3, 2)."""
+    least, more = divmod(num_envs, num_workers)
+    starts = [worker * least + min(worker, more) for worker in range(num_workers + 1)]
+    return [range(start, stop) for start, stop in itertools.pairwise(starts)]
 
 
 @dataclass(frozen=True)

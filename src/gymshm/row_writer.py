@@ -41,6 +41,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gs
 
+from .ordering import STORES_ARE_ORDERED, store_fence
 from .views import ArrayLeaf, Memory, TextLeaf, check_container, leaves, not_our_memory
 from .write import Pending, checked_index, collect, is_built_in, write_to_shared_memory
 
@@ -76,7 +77,7 @@ def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Calla
 
     if not is_built_in(space) or not all(leaf.live_view().flags.writeable for leaf in leaves(shared_memory)):
         return slow
-    source = _Source(index)
+    source = _Source(index, next((leaf.versions for leaf in leaves(shared_memory)), None))
     source.visit(space, shared_memory, "value")
     source.names.update(ndarray=np.ndarray, slow=slow)
     exec(_compiled(source.text()), source.names)
@@ -88,30 +89,43 @@ def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Calla
 class _Source:
     """The generated function in the making: its lines, and the names that it refers to."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, versions: memoryview | None) -> None:
         self.names: dict[str, Any] = {}
+        self._versions = versions
         self._index = index
         self._loads: list[str] = []
         self._conditions: list[str] = []
+        self._choices: list[str] = []
         self._stores: list[str] = []
         self._numbers = itertools.count(1)
 
     def text(self) -> str:
-        """The source."""
+        """The source; around the stores, it changes the row's version as ``write_to_shared_memory`` does."""
+        begin, end = [], []
+        if self._versions is not None:
+            row = f"{self._name('w', self._versions)}[{self._index}]"
+            begin = [f"version = {row} | 1", f"{row} = version", "fence()"]
+            end = ["finally:", "    fence()", f"    {row} = version + 1"]
+            self.names["fence"] = store_fence
+            if STORES_ARE_ORDERED:
+                del begin[2], end[1]
         return "\n".join(
             [
                 "def write(value):",
                 "    try:",
                 *(f"        {line}" for line in self._loads),
                 f"        fits = {' and '.join(self._conditions) or 'True'}",
+                *(f"        if fits: {line}" for line in self._choices),
                 "    except Exception:",
                 "        fits = False",
                 "    if not fits:",
                 "        return slow(value)",
+                *(f"    {line}" for line in begin),
                 "    try:",
                 *(f"        {line}" for line in self._stores or ["pass"]),
                 "    except ValueError:",
                 "        slow(value)",
+                *(f"    {line}" for line in end),
             ]
         )
 
@@ -119,6 +133,8 @@ class _Source:
         """Adds what it takes to write the part ``space`` of the tree; ``value`` is the variable that has its value."""
         if isinstance(space, gs.Dict):
             check_container(space, memory, space.spaces)
+            if not all(isinstance(key, str) for key in space.spaces) or not space.spaces:
+                self._conditions.append(f"type({value}) is dict")  # a list has an item 0 too
             for key, child in space.spaces.items():
                 self.visit(child, memory[key], self._load(f"{value}[{self._name('k', key)}]"))
         elif isinstance(space, gs.Tuple):
@@ -129,8 +145,12 @@ class _Source:
                 self.visit(child, memory[position], self._load(f"{value}[{position}]"))
         elif isinstance(space, gs.OneOf):
             check_container(space, memory, (None, *space.spaces))
-            collected = self._load(f"{self._name('c', functools.partial(_collected, space, memory))}({value})")
-            self._stores.append(f"for array, stored in {collected}: array[{self._index}] = stored")
+            # Last, for a value may hold an iterator, which can be asked only once.
+            collected = f"v{next(self._numbers)}"
+            self._choices.append(
+                f"{collected} = {self._name('c', functools.partial(_collected, space, memory))}({value})"
+            )
+            self._stores.append(f"for leaf, stored in {collected}: leaf.view[{self._index}] = stored")
         elif type(memory) is TextLeaf:
             codes = self._load(f"{self._name('e', memory.check)}({value})")
             self._stores.append(f"{self._name('a', _row(memory, self._index))}[...] = {codes}")

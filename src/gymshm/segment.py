@@ -25,7 +25,10 @@ from .errors import SegmentExistsError, SegmentFormatError, SegmentNotFoundError
 from .header import MAGIC, READY_OFFSET, Header, build, parse
 from .plan import Field, Leaf, plan
 
-__all__ = ["Segment", "attach", "attach_once", "create"]
+__all__ = ["VERSIONS", "Segment", "attach", "attach_once", "create"]
+
+#: The field that has the versions of rows: int64, shape ``(n,)``.
+VERSIONS = "versions"
 
 #: What this process has mapped, by digest: so that a hundred handles of one segment make one mapping. Forks inherit it.
 _mapped: weakref.WeakValueDictionary[bytes, Segment] = weakref.WeakValueDictionary()
@@ -51,6 +54,10 @@ class Segment:
         self.dependents: weakref.WeakSet[Any] = weakref.WeakSet()
         self._named = named
         self._root: np.ndarray | None = root
+        self._versions: memoryview | None = None
+        number = self.field_number(VERSIONS)
+        if writeable and number is not None:
+            self._versions = self.array(header.layout.leaves[number][0]).data
 
     @property
     def nbytes(self) -> int:
@@ -78,6 +85,16 @@ class Segment:
         start = self.header.data_offset + leaf.offset
         return self._root[start : start + leaf.nbytes].view(leaf.dtype).reshape(leaf.shape)
 
+    def field_number(self, name: str) -> int | None:
+        """The number of the field called ``name``; None where there is none."""
+        names = [field.name for field in self.header.layout.fields]
+        return names.index(name) if name in names else None
+
+    @property
+    def versions(self) -> memoryview | None:
+        """A number for each row, odd while the row is written and even after; None where nobody keeps them."""
+        return self._versions
+
     def closed_error(self) -> ValueError:
         """What to raise to who uses a closed segment."""
         return ValueError(
@@ -88,7 +105,7 @@ class Segment:
         """Ends this process's use of the segment; arrays that it handed out stay readable. Twice is fine."""
         for dependent in list(self.dependents):
             dependent.release()
-        self._root = None
+        self._root = self._versions = None
 
     def unlink(self) -> None:
         """Removes the name: nobody can attach any more, and who has attached goes on. Twice is fine."""

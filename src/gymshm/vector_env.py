@@ -144,7 +144,6 @@ class ShmVectorEnv(CrewVectorEnv):
         self._policy = policy
         # What was seen last has to survive a worker that dies while it writes: so steps alternate between two slots.
         self._rows = max(2, self.slots) if policy.restarts else self.slots
-        self._slot = 0
         if self.num_workers:
             own_context = multiprocessing.get_context(context)
             name = type(self).__name__

@@ -46,15 +46,28 @@ class ArrayLeaf:
         n: Number of environments.
         scalar: numpy's scalar type for the dtype.
         low, high: Where a value is one integer, the least and the greatest that the dtype has; else None.
+        versions: The segment's versions of rows, for who writes one; None where it has none.
     """
 
-    __slots__ = ("__weakref__", "_number", "dtype", "high", "low", "n", "scalar", "segment", "shape", "view")
+    __slots__ = (
+        "__weakref__",
+        "_number",
+        "dtype",
+        "high",
+        "low",
+        "n",
+        "scalar",
+        "segment",
+        "shape",
+        "versions",
+        "view",
+    )
 
     def __init__(self, segment: Segment, number: tuple[int, int]) -> None:
         """The leaf at ``number``, that is (field, leaf of the field)."""
         leaf = _leaf(segment, number)
         lead = segment.header.layout.fields[number[0]].lead
-        self.segment, self._number = segment, number
+        self.segment, self._number, self.versions = segment, number, segment.versions
         self.view: np.ndarray | None = segment.array(leaf)
         self.dtype, self.shape = self.view.dtype, leaf.shape[len(lead) :]
         self.n = lead[-1] if lead else 1
@@ -104,7 +117,7 @@ class ArrayLeaf:
 
     def release(self) -> None:
         """Gives up the view; the segment calls it."""
-        self.view = None
+        self.view = self.versions = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """As a name: the other process attaches, once for all leaves."""

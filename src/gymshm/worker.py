@@ -30,10 +30,11 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from .doorbell import SLEEP_SECONDS, Doorbell, fence
+from .doorbell import SLEEP_SECONDS, Doorbell
 from .env_group import EnvGroup
 from .exchange import Exchange, Terms
 from .failures import capture
+from .ordering import fence
 from .reply import ALL_IN_COLUMNS, Reply, pickled
 from .segment import attach_once
 
@@ -150,7 +151,7 @@ def main(
         stack: Where to write, when it is asked for, where this process is.
     """
     if stack is not None:
-        faulthandler.register(STACK_SIGNAL, stack.fileno(), all_threads=False)  # type: ignore[arg-type]
+        faulthandler.register(STACK_SIGNAL, stack.fileno(), all_threads=False)
     for end in inherited:
         end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -17,12 +17,13 @@ from numpy import ndarray
 
 from .dispatch import Function, Handler, refresh
 from .errors import Mismatch, MissingKeyError
+from .ordering import STORES_ARE_ORDERED, store_fence
 from .values import shown
 from .views import ArrayLeaf, Memory, check_container, leaves, not_our_memory
 
 __all__ = ["Pending", "checked_index", "collect", "is_built_in", "write_to_shared_memory"]
 
-#: What the first pass collects: (array, what to store in its row).
+#: What the first pass collects: (leaf, what to store in its row).
 Pending: TypeAlias = list[tuple[Any, Any]]
 
 
@@ -54,18 +55,39 @@ def write_to_shared_memory(space: gs.Space[Any], index: int, value: Any, shared_
         and type(index) is int
         and 0 <= index < shared_memory.n
         and (view := shared_memory.view) is not None
+        and STORES_ARE_ORDERED
     ):
-        view[index] = value
+        versions = shared_memory.versions
+        if versions is None:
+            view[index] = value
+        else:
+            version = versions[index] | 1
+            versions[index] = version
+            view[index] = value
+            versions[index] = version + 1
         return
     pending: Pending = []
     try:
         collect(space, value, shared_memory, pending)
-        if pending and not (type(index) is int and 0 <= index < len(pending[-1][0])):
-            index = _in_range(index, len(pending[-1][0]))
+        if pending and not (type(index) is int and 0 <= index < pending[-1][0].n):
+            index = _in_range(index, pending[-1][0].n)
     except Mismatch as mismatch:
         raise mismatch.as_error(index) from mismatch.__cause__
-    for array, stored in pending:
-        array[index] = stored
+    versions = pending[-1][0].versions if pending else None
+    if versions is None:
+        for leaf, stored in pending:
+            leaf.view[index] = stored
+        return
+    # Odd while the row is neither old nor new (also where a writer before died in between): onlookers wait for even.
+    version = versions[index] | 1
+    versions[index] = version
+    store_fence()
+    try:
+        for leaf, stored in pending:
+            leaf.view[index] = stored
+    finally:
+        store_fence()
+        versions[index] = version + 1
 
 
 def collect(space: gs.Space[Any], value: Any, memory: Memory, pending: Pending) -> None:
@@ -81,7 +103,7 @@ def _collect_custom(space: gs.Space[Any], value: Any, memory: Memory, pending: P
     handler = _write.custom(type(space))
     if handler is not None:
         # Before all arrays, behind the handlers that come before it in the tree.
-        position = sum(type(array) is _ForeignRows for array, _ in pending)
+        position = sum(type(leaf) is _ForeignRows for leaf, _ in pending)
         pending.insert(position, (_ForeignRows(handler, space, memory), value))
         return
     described = _write.stand_in(space)
@@ -92,7 +114,10 @@ def _collect_custom(space: gs.Space[Any], value: Any, memory: Memory, pending: P
 
 
 class _ForeignRows:
-    """Stands among the arrays for a part that a handler writes: storing in a row calls the handler."""
+    """Stands among the leaves for a part that a handler writes: storing in a row calls the handler."""
+
+    n = sys.maxsize  # its handler knows the bound
+    versions = None
 
     def __init__(self, handler: Handler, space: gs.Space[Any], memory: Memory) -> None:
         self._handler, self._space, self._memory = handler, space, memory
@@ -100,8 +125,9 @@ class _ForeignRows:
     def __setitem__(self, index: int, value: Any) -> None:
         self._handler(self._space, index, value, self._memory)
 
-    def __len__(self) -> int:
-        return sys.maxsize  # its handler knows the bound
+    @property
+    def view(self) -> _ForeignRows:
+        return self
 
 
 def _collect_leaf(space: gs.Space[Any], value: Any, memory: Memory, pending: Pending) -> None:
@@ -110,18 +136,21 @@ def _collect_leaf(space: gs.Space[Any], value: Any, memory: Memory, pending: Pen
             type(value) is ndarray
             and value.dtype is memory.dtype
             and value.shape == memory.shape
-            and (view := memory.view) is not None
+            and memory.view is not None
         ):
-            pending.append((view, value))  # check() would say the same, after one more call
+            pending.append((memory, value))  # check() would say the same, after one more call
             return
     elif not isinstance(memory, ArrayLeaf):
         if refresh():
             return collect(space, value, memory, pending)
         raise not_our_memory(space, memory)
-    pending.append((memory.live_view(), memory.check(value)))
+    memory.live_view()
+    pending.append((memory, memory.check(value)))
 
 
 def _collect_dict(space: gs.Dict, value: Any, memory: Memory, pending: Pending) -> None:
+    if type(value) is not dict:
+        _check_mapping(space, value)
     key = None
     try:
         for key, child in space.spaces.items():
@@ -138,7 +167,7 @@ def _collect_dict(space: gs.Dict, value: Any, memory: Memory, pending: Pending) 
 def _collect_tuple(space: gs.Tuple[Any], value: Any, memory: Memory, pending: Pending) -> None:
     check_container(space, memory, space.spaces)
     if type(value) is not tuple and type(value) is not list:
-        value = _items(space, value)
+        value = _items(value, f"a sequence of {len(space.spaces)} values")
     if len(value) != len(space.spaces):
         raise Mismatch(ValueError, f"a sequence of {len(space.spaces)} values", f"{len(value)} values")
     key = 0
@@ -150,7 +179,7 @@ def _collect_tuple(space: gs.Tuple[Any], value: Any, memory: Memory, pending: Pe
         raise
 
 
-def _items(space: gs.Tuple[Any], value: Any) -> tuple[Any, ...]:
+def _items(value: Any, expected: str) -> tuple[Any, ...]:
     """The items of a sequence that is neither a list nor a tuple: an array, say, or an iterator."""
     # What has no order of its own, or whose items are not what it holds, would be written as what nobody meant.
     if not isinstance(value, Mapping | Set | str | bytes):
@@ -158,16 +187,19 @@ def _items(space: gs.Tuple[Any], value: Any) -> tuple[Any, ...]:
             return tuple(value)
         except TypeError:
             pass
-    raise Mismatch(TypeError, f"a sequence of {len(space.spaces)} values", shown(value))
+    raise Mismatch(TypeError, expected, shown(value))
 
 
 def _collect_one_of(space: gs.OneOf[Any], value: Any, memory: Memory, pending: Pending) -> None:
     check_container(space, memory, (None, *space.spaces))
+    expected = "a pair (index of a subspace, value of it)"
+    if type(value) is not tuple and type(value) is not list:
+        value = _items(value, expected)
     try:
         chosen, item = value
         chosen = operator.index(chosen)
     except (TypeError, ValueError):
-        raise Mismatch(ValueError, "a pair (index of a subspace, value of it)", shown(value)) from None
+        raise Mismatch(ValueError, expected, shown(value)) from None
     if not 0 <= chosen < len(space.spaces):
         raise Mismatch(ValueError, f"the index of a subspace, from 0 to {len(space.spaces) - 1}", str(chosen))
     _collect_leaf(space, chosen, memory[0], pending)
@@ -178,16 +210,20 @@ def _collect_one_of(space: gs.OneOf[Any], value: Any, memory: Memory, pending: P
         raise
 
 
+def _check_mapping(space: gs.Dict, value: Any) -> None:
+    """Raises Mismatch if ``value`` is no mapping: a list, say, which has an item 0 too. A numpy record is one."""
+    if not hasattr(value, "keys") and getattr(getattr(value, "dtype", None), "names", None) is None:
+        raise Mismatch(TypeError, f"a mapping with the keys {list(space.spaces)!r}", shown(value))
+
+
 def _check_has(space: gs.Dict, value: Any, key: Any) -> None:
     """Raises Mismatch if ``value`` has no item for ``key``."""
-    keys = list(space.spaces)
     try:
         value[key]
-    except KeyError:
+    except (LookupError, ValueError):  # a numpy record has no field of that name
+        expected = f"a value for each of the keys {list(space.spaces)!r}"
         got = f"only {list(value)!r}" if isinstance(value, Mapping) else shown(value)
-        raise Mismatch(MissingKeyError, f"a value for each of the keys {keys!r}", f"none for {key!r} ({got})") from None
-    except Exception:
-        raise Mismatch(TypeError, f"a mapping with the keys {keys!r}", shown(value)) from None
+        raise Mismatch(MissingKeyError, expected, f"none for {key!r} ({got})") from None
 
 
 def _in_range(index: Any, n: int) -> int:

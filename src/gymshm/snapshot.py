@@ -1,0 +1,63 @@
+"""Which rows of a segment are current, and whether they are calm: for onlookers that want no half-written ones.
+
+Who writes a row tells when that is under way. An onlooker copies the row while it is calm, and looks whether that was
+still so afterwards (a *seqlock*: the writer waits for nobody). There are two ways of telling:
+
+* Memory that was created with ``snapshots=True`` has a version for each row, odd while the row is written.
+* In a vector environment, a row is calm while its worker has answered the last request and its own turn is over; with
+  several slots, the rows of the slot before are calm for the whole of a step.
+
+Memory order: see ``ordering``. Versions and messages are single stores. Between them and a row stand fences where the
+machine needs them, on both sides. Nothing is relied on for the row itself.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .exchange import share
+from .segment import VERSIONS, Segment
+from .worker import Operation
+
+__all__ = ["Place", "places"]
+
+#: (slot, state): where a row is, and what has to be the same after a copy; the state is None where the row is not calm.
+Place: TypeAlias = tuple[int, Any]
+
+
+def places(segment: Segment) -> Callable[[int], Place] | None:
+    """A function of a row's index that tells its place now; None where the writers of ``segment`` do not tell."""
+    names = [field.name for field in segment.header.layout.fields]
+
+    def array(name: str) -> np.ndarray:
+        return segment.array(segment.header.layout.leaves[names.index(name)][0])
+
+    if VERSIONS in names:
+        versions = array(VERSIONS)
+        return lambda index: (0, None if versions[index] & 1 else int(versions[index]))
+    if not {"observations", "lines", "turns_asked", "turns_done"} <= set(names):
+        return None
+    lead = segment.header.layout.fields[names.index("observations")].lead
+    return _exchange_places(lead[0] if len(lead) == 2 else 1, array("lines"), array("turns_asked"), array("turns_done"))
+
+
+def _exchange_places(slots: int, lines: np.ndarray, asked: np.ndarray, done: np.ndarray) -> Callable[[int], Place]:
+    starts = [envs.start for envs in share(len(asked), len(lines))]
+
+    def place(index: int) -> Place:
+        request, reply = lines[bisect.bisect_right(starts, index) - 1, :, 0].tolist()
+        operation, slot = request >> 16 & 0xFF, request & 0xFFFF
+        if operation in (Operation.TURN, Operation.TURN_RESET):
+            turn = int(asked[index])
+            return 0, (request, turn) if turn == done[index] >> 1 else None
+        if request >> 24 == reply >> 24:
+            return slot, request
+        if slots > 1 and operation in (Operation.STEP, Operation.STEP_WITH):
+            return (slot - 1) % slots, request
+        return slot, None
+
+    return place
