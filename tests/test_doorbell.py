@@ -265,7 +265,7 @@ def test_thousands_of_round_trips_with_a_process_lose_nothing(pair):
 
 
 def test_a_fork_in_the_middle_of_a_fence_leaves_the_child_a_fence_that_works():
-    with doorbell._lock:
+    with ordering._lock:
         process = multiprocessing.get_context("fork").Process(target=fence, daemon=True)
         process.start()
         process.join(60)
