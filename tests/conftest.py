@@ -119,9 +119,9 @@ def _ours(kind: str, new: set[Any]) -> set[Any]:
     server: Any = forkserver._forkserver  # type: ignore[attr-defined]
     tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
     if kind == "descriptors":
-        return {
-            (number, target) for number, target in new if int(number) not in (server._forkserver_alive_fd, tracker._fd)
-        }
+        kept = {str(server._forkserver_alive_fd), str(tracker._fd)}
+        # "pym-": the heap of multiprocessing.Array, which gymnasium's own functions use
+        return {(number, target) for number, target in new if number not in kept and "/pym-" not in target}
     if kind == "processes":
         return new - {server._forkserver_pid, tracker._pid}
     return new

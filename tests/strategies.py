@@ -1,10 +1,11 @@
-"""Hypothesis strategies: space trees of every kind that has a fixed size, and values of a space."""
+"""Hypothesis strategies: space trees of every kind that has a fixed size; values of a space, good, loose and bad."""
 
 from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -159,3 +160,96 @@ def spaces_with_values(draw: st.DrawFn, max_rows: int = 3) -> tuple[gs.Space[Any
     """A space tree, and a list of values of it."""
     space = draw(spaces())
     return space, draw(st.lists(values(space), max_size=max_rows))
+
+
+def loosened(space: gs.Space[Any], value: Any) -> st.SearchStrategy[Any]:
+    """``value`` in other types that stand for the same: lists, Python's numbers, other widths and strides."""
+    if isinstance(space, gs.Dict):
+        keys = list(space.spaces)
+
+        def mapping(items: tuple[Any, ...], kind: Any) -> Any:
+            return kind([*zip(keys, items, strict=True), ("an extra key", None)])
+
+        items = st.tuples(*(loosened(child, value[key]) for key, child in space.spaces.items()))
+        return st.builds(mapping, items, st.sampled_from(MAPPINGS))
+    if isinstance(space, gs.Tuple):
+        items = st.tuples(*map(loosened, space.spaces, value))
+        return st.builds(lambda items, kind: kind(items), items, SEQUENCES)
+    if isinstance(space, gs.OneOf):
+        chosen, item = value
+        index = st.sampled_from([int, np.int8, np.array]).map(lambda kind: kind(chosen))
+        pairs = st.tuples(index, loosened(space.spaces[chosen], item))
+        return st.builds(lambda pair, kind: kind(pair), pairs, SEQUENCES)
+    if isinstance(space, gs.Text):
+        return st.sampled_from([str, np.str_]).map(lambda kind: kind(value))
+    return st.sampled_from(NUMBERS).map(lambda kind: kind(np.asarray(value)))
+
+
+def values_and_loosened(space: gs.Space[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
+    """A value of ``space``, and the same in other types."""
+    return values(space).flatmap(lambda value: st.tuples(st.just(value), loosened(space, value)))
+
+
+class Items:
+    """A sequence that can only be iterated over."""
+
+    def __init__(self, items: Any) -> None:
+        self._items = tuple(items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+
+MAPPINGS = [dict, OrderedDict, lambda pairs: MappingProxyType(dict(pairs))]
+SEQUENCES = st.sampled_from([tuple, list, Items])
+NUMBERS = [
+    lambda array: array.tolist() if array.size else array,
+    lambda array: np.array(array, order="F"),
+    lambda array: np.repeat(array, 2, axis=0)[::2] if array.ndim else array,
+    lambda array: array[::-1].copy()[::-1] if array.ndim else array,
+    lambda array: array.astype(array.dtype.newbyteorder("S")),
+    lambda array: array.astype("f8") if array.dtype.kind == "f" and array.dtype.itemsize < 8 else array,
+    lambda array: np.frombuffer(b"\0" + array.tobytes(), np.uint8)[1:].view(array.dtype).reshape(array.shape),
+    lambda array: array[()] if array.ndim == 0 else list(array),
+]
+
+
+WRONG = [None, object(), "text", 0.5, 2**80, np.zeros(7), b"", {"x": 1}]
+
+
+def bad_values(space: gs.Space[Any]) -> st.SearchStrategy[Any]:
+    """Values that are none of ``space``: one thing in them is wrong, at any depth."""
+    choices = [st.sampled_from([value for value in WRONG if not _fits(space, value)])]
+    if isinstance(space, gs.Dict):
+        for key, child in space.spaces.items():
+            choices.append(_replaced(values(space), key, bad_values(child)))
+            choices.append(values(space).map(lambda value, key=key: {k: v for k, v in value.items() if k is not key}))
+    elif isinstance(space, gs.Tuple):
+        for position, child in enumerate(space.spaces):
+            choices.append(_replaced(values(space), position, bad_values(child)))
+        choices.append(values(space).map(lambda value: (*value, 0)))
+    elif isinstance(space, gs.OneOf):
+        for position, child in enumerate(space.spaces):
+            choices.append(bad_values(child).map(lambda value, position=position: (position, value)))
+        choices.append(st.sampled_from([(-1, 0), (len(space.spaces), 0), (0.0, 0), (0,)]))
+    elif not isinstance(space, gs.Text):
+        choices.append(values(space).map(lambda value: np.asarray(value)[np.newaxis]))
+    return st.one_of(choices)
+
+
+def _fits(space: gs.Space[Any], value: Any) -> bool:
+    """Whether ``value`` is of the form of the space all the same."""
+    if isinstance(space, gs.Dict):
+        return isinstance(value, dict) and not space.spaces
+    if isinstance(space, gs.Text):
+        return isinstance(value, str)
+    return isinstance(value, float) and space.shape == () and np.dtype(space.dtype).kind == "f"
+
+
+def _replaced(containers: st.SearchStrategy[Any], key: Any, items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    def replace(container: Any, item: Any) -> Any:
+        if isinstance(container, tuple):
+            return (*container[:key], item, *container[key + 1 :])
+        return {**container, key: item}
+
+    return st.builds(replace, containers, items)
