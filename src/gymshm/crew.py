@@ -16,7 +16,6 @@ import collections
 import contextlib
 import dataclasses
 import multiprocessing
-import pickle
 import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
@@ -31,7 +30,7 @@ from .exchange import Exchange, share
 from .failures import Failure, rebuild
 from .ordering import fence
 from .policy import DeathPolicy
-from .reply import ALL_IN_COLUMNS, Reply
+from .reply import ALL_IN_COLUMNS, Reply, dumps, unpickled
 from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Report, Setup
 from .worker_process import Employment, WorkerProcess, end_all
 
@@ -150,7 +149,7 @@ class Crew:
         Raises:
             Exception: A payload can't be pickled; nothing was asked.
         """
-        packed = None if payloads is None else [ForkingPickler.dumps(payload) for payload in payloads]
+        packed = None if payloads is None else [dumps(payload) for payload in payloads]
         self._sequence = sequence = self._sequence + 1
         self._during = operation.name.lower()
         self._request = operation, slot, packed
@@ -190,7 +189,8 @@ class Crew:
                     self._replies[worker.number] = ALL_IN_COLUMNS
                 elif word == PAYLOAD_FOLLOWS:
                     try:
-                        self._replies[worker.number] = pickle.loads(worker.bell.receive())
+                        packet = worker.bell.receive()
+                        self._replies[worker.number] = unpickled(packet, worker.envs.start)
                     except (EOFError, OSError):
                         raise worker.died(self._during) from None
             except WorkerDiedError as death:
@@ -302,10 +302,10 @@ class Crew:
         if before:
             return before.popleft()
         try:
-            reply: Reply = pickle.loads(self._workers[worker].bell.receive())
+            packet = self._workers[worker].bell.receive()
         except (EOFError, OSError):
             return None
-        return reply
+        return unpickled(packet, self._workers[worker].envs.start)
 
     def sleep_for_turns(self, has_news: Callable[[], bool], seconds: float) -> None:
         """Sleeps until a worker rings, one ends, or ``seconds`` are over; not at all if ``has_news`` once all is quiet.
@@ -380,12 +380,12 @@ class Crew:
         while waiting and (ready := wait(list(waiting), max(0.0, deadline - time.monotonic()))):
             for connection in ready:
                 try:
-                    message = connection.recv_bytes()
-                    reply = pickle.loads(message) if message else None
-                    if isinstance(reply, Reply):
-                        failures += reply.failures
-                except Exception:  # closed, which is what is waited for; or nothing that can be read any more
+                    packet = connection.recv_bytes()
+                except (EOFError, OSError):  # closed, which is what is waited for
                     del waiting[connection]
+                    continue
+                if packet and waiting[connection].bell is not None:
+                    failures += unpickled(packet, waiting[connection].envs.start).failures
         for worker in asked:
             worker.process.join(max(0.0, deadline - time.monotonic()))
         return failures
@@ -397,8 +397,8 @@ def _leftovers(worker: WorkerProcess) -> list[Reply]:
     with contextlib.suppress(EOFError, OSError):
         while worker.connection.poll():
             packet = worker.connection.recv_bytes()
-            reply = pickle.loads(packet) if packet else None
-            if isinstance(reply, Reply) and reply.turn is not None:
+            reply = unpickled(packet, worker.envs.start) if packet and worker.bell is not None else None
+            if reply is not None and reply.turn >= 0:
                 replies.append(reply)
     return replies
 

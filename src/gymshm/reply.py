@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final, TypeAlias
 
 from .failures import Failure, capture
 
-__all__ = ["ALL_IN_COLUMNS", "Info", "Reply", "Schema", "pickled"]
+__all__ = ["ALL_IN_COLUMNS", "Info", "Reply", "Schema", "dumps", "pickled", "unpickled"]
 
 #: (index of the environment, its info).
 Info: TypeAlias = tuple[int, dict[str, Any]]
@@ -28,7 +29,7 @@ class Reply:
         observations: One per environment, where observations travel pickled.
         results: One per environment, of a call.
         failures: Of the environments that raised.
-        turn: The environment whose turn this is the reply to, where environments take turns.
+        turn: The environment whose turn this is the reply to, where environments take turns; else -1.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Reply:
         "schema",
         "turn",
     )
+    _CONTENT = tuple(name for name in __slots__ if name != "turn")
 
     def __init__(self) -> None:
         """Empty."""
@@ -53,27 +55,34 @@ class Reply:
         self.observations: list[Any] | None = None
         self.results: list[Any] | None = None
         self.failures: list[Failure] = []
-        self.turn: int | None = None
+        self.turn = -1
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
-        return any(getattr(self, name) not in (None, []) for name in self.__slots__)
+        return any(getattr(self, name) not in (None, []) for name in self._CONTENT)
 
 
 #: The reply that every environment's info stands in columns, and there is nothing else to tell.
 ALL_IN_COLUMNS: Final = Reply()
 
 
-def pickled(reply: Reply, start: int) -> Any:
+def dumps(value: Any) -> Any:
+    """``value`` as what travels between processes: with protocol 5, since those before lose arrays' byte order."""
+    return ForkingPickler.dumps(value, 5)
+
+
+def pickled(reply: Reply, start: int) -> bytes:
     """``reply`` as bytes; what can't be pickled becomes the failure of the environment that gave it.
 
     Args:
         reply: The reply.
         start: Index of the worker's first environment.
     """
+    # The turn stands in front: it has to be known also where the rest can't be rebuilt.
+    turn = reply.turn.to_bytes(8, "little", signed=True)
     try:
-        return ForkingPickler.dumps(reply)
-    except Exception:
+        packet: bytes = turn + dumps(reply)
+    except Exception as whole:
         parts: list[tuple[int, str, Any]] = [(i, f"info[{k!r}]", v) for i, info in reply.infos for k, v in info.items()]
         parts += [(i, f"final_info[{k!r}]", v) for i, info in reply.final_infos for k, v in info.items()]
         parts += [(start + i, "observation", value) for i, value in enumerate(reply.observations or [])]
@@ -81,12 +90,33 @@ def pickled(reply: Reply, start: int) -> Any:
         parts += [(start + i, "result", value) for i, value in enumerate(reply.results or [])]
         cleaned = Reply()
         cleaned.failures, cleaned.turn = list(reply.failures), reply.turn
+        before = len(cleaned.failures)
         for env, what, value in parts:
             try:
-                ForkingPickler.dumps(value)
+                dumps(value)
             except Exception as error:
                 told = TypeError(
                     f"Expected {what} of environment {env} to be picklable, got {type(value).__name__}: {error}"
                 )
                 cleaned.failures.append(capture(env, told.with_traceback(error.__traceback__)))
-        return ForkingPickler.dumps(cleaned)
+        if len(cleaned.failures) == before:  # all of its parts can be: it is a key, or the dict itself
+            cleaned.failures.append(capture(reply.turn if reply.turn >= 0 else start, whole))
+        packet = turn + dumps(cleaned)
+    return packet
+
+
+def unpickled(packet: bytes, start: int) -> Reply:
+    """The reply in ``packet``; one that can't be rebuilt in this process is a reply with that failure.
+
+    Args:
+        packet: What :func:`pickled` made.
+        start: Index of the worker's first environment.
+    """
+    turn = int.from_bytes(packet[:8], "little", signed=True)
+    try:
+        reply: Reply = pickle.loads(memoryview(packet)[8:])
+    except Exception as error:
+        reply = Reply()
+        reply.failures.append(capture(turn if turn >= 0 else start, error))
+    reply.turn = turn
+    return reply

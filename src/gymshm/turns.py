@@ -192,7 +192,7 @@ class Turns:
         for index in ready[~self._heard[ready]].tolist():
             if self._done[index] & 1:
                 reply = self._crew.take_turn_payload(int(self._worker_of[index]))
-                if reply is not None and reply.turn is not None:
+                if reply is not None:
                     self._told[reply.turn] = reply
             self._heard[index] = True
 

@@ -212,8 +212,6 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
         sequence, operation, slot = bell.said()
         if operation == Operation.STEP:
             reply = group.step(slot)
-        elif operation == Operation.STEP_WITH:
-            reply = group.step(slot, pickle.loads(bell.receive()))
         elif operation == Operation.TURN or operation == Operation.TURN_RESET:
             _take_turns(bell, group, operation)
             continue
@@ -224,13 +222,7 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             except (Exception, KeyboardInterrupt) as error:
                 reply.failures.append(capture(group.start, error))
         else:
-            arguments = pickle.loads(bell.receive())
-            perform: dict[int, Callable[..., Reply]] = {
-                Operation.RESET: group.reset,
-                Operation.CALL: group.call,
-                Operation.SET_ATTR: group.set_attr,
-            }
-            reply = perform[operation](*arguments)
+            reply = _perform(group, operation, slot, bell.receive())
         if reply is None:
             bell.signal(sequence, NOTHING_TO_ADD)
         elif reply is ALL_IN_COLUMNS:
@@ -241,6 +233,24 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             bell.connection.send_bytes(payload)
         if operation == Operation.CLOSE:
             return
+
+
+def _perform(group: EnvGroup, operation: int, slot: int, payload: bytes) -> Reply | None:
+    """Does what came with a payload; one that can't be rebuilt here is a failure of what was asked."""
+    try:
+        arguments = pickle.loads(payload)
+    except Exception as error:
+        reply = Reply()
+        reply.failures.append(capture(group.start, error))
+        return reply
+    if operation == Operation.STEP_WITH:
+        return group.step(slot, arguments)
+    perform: dict[int, Callable[..., Reply]] = {
+        Operation.RESET: group.reset,
+        Operation.CALL: group.call,
+        Operation.SET_ATTR: group.set_attr,
+    }
+    return perform[operation](*arguments)
 
 
 def _take_turns(bell: Doorbell, group: EnvGroup, operation: int) -> None:
