@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-1. One environment's exception stops neither its neighbours nor the request: it is captured, and the rest goes on.
-   ``SystemExit`` is none of that kind: who calls ``sys.exit`` ends the process.
+1. One environment's exception, of whatever class, stops neither its neighbours nor the request: it is captured, and
+   the rest goes on. ``SystemExit`` is none of that kind: who calls ``sys.exit`` ends the process.
 2. What happens at every step is bound once (:meth:`EnvGroup.bind`): a step looks nothing up.
 3. Results go into the exchange. What has no place there (infos, pickled observations, results of calls) is returned,
    and is None in the common case that there is nothing.
@@ -11,6 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -33,25 +34,31 @@ __all__ = ["EnvGroup"]
 
 
 class EnvGroup:
-    """Environments ``start`` to ``start + len(env_fns)`` of a vector environment.
+    """Environments of a vector environment, from index ``start`` on.
 
     Args:
-        env_fns: Functions that create them; each is called once, here.
         start: Index of the first.
         autoreset_mode: What happens after the end of an episode.
+
+    Attributes:
+        building: Index of the environment that was built last, or failed to be.
     """
 
-    def __init__(
-        self, env_fns: Sequence[Callable[[], Env[Any, Any]]], start: int, autoreset_mode: AutoresetMode
-    ) -> None:
-        """Creates the environments; if one fails, those before it are closed."""
+    def __init__(self, start: int, autoreset_mode: AutoresetMode) -> None:
+        """Has no environments yet."""
         self.start, self.autoreset_mode = start, autoreset_mode
         self.envs: list[Env[Any, Any]] = []
+        self.building = start
+
+    def build(self, env_fns: Sequence[Callable[[], Env[Any, Any]]]) -> None:
+        """Creates the environments, each by one call; if one fails, those before it are closed."""
+        start = self.start
         try:
-            for env_fn in env_fns:
+            for self.building, env_fn in enumerate(env_fns, start):
                 self.envs.append(env_fn())
         except BaseException:
-            self.close()
+            with contextlib.suppress(Exception):  # what failed first is what has to be told
+                self.close()
             raise
         self.indices = range(start, start + len(self.envs))
         self._observations: list[Any] = [None] * len(self.envs)
@@ -137,15 +144,17 @@ class EnvGroup:
                     reply = reply if reply is not None else Reply()
                     observation, info = self._end_episode(i, slot, observation, terminated, truncated, info, reply)
                 write(observation)
-                if info or type(info) is not dict:
-                    if in_columns is not None and self._columns.store(i, info):
+                if type(info) is not dict or info:
+                    if in_columns is not None and type(info) is dict and self._columns.store(i, info):
                         in_columns.append(self.start + i)
                     else:
                         reply = reply if reply is not None else Reply()
                         reply.infos.append((self.start + i, _checked(info)))
                         if in_columns is not None:
                             reply.schema = self._columns.propose(info) or reply.schema
-            except (Exception, KeyboardInterrupt) as error:
+            except SystemExit:
+                raise
+            except BaseException as error:
                 reply = reply if reply is not None else Reply()
                 reply.failures.append(self._capture(i, error))
         return reply
@@ -209,11 +218,13 @@ class EnvGroup:
                 self._steps[i] = env.step
                 if i in self._lost:
                     self._lost.discard(i)
-                    info = {**info, "worker_restarted": True}
-                if info or type(info) is not dict:
+                    info = {**_checked(info), "worker_restarted": True}
+                if type(info) is not dict or info:
                     reply.infos.append((self.start + i, _checked(info)))
-            except (Exception, KeyboardInterrupt) as error:
-                reply.failures.append(self._capture(i, error))
+            except SystemExit:
+                raise
+            except BaseException as error:
+                reply.failures.append(self._capture(i, error, "reset()"))
         if self._exchange.terms.observation_space is None:
             reply.observations = list(self._observations)
         return reply
@@ -261,7 +272,9 @@ class EnvGroup:
         while self.envs:
             try:
                 self.envs.pop().close()
-            except (Exception, KeyboardInterrupt) as error:
+            except SystemExit:
+                raise
+            except BaseException as error:
                 first = first or error
         if first is not None:
             raise first
@@ -272,7 +285,9 @@ class EnvGroup:
         for i in range(len(self.envs)):
             try:
                 reply.results[i] = work(i)
-            except (Exception, KeyboardInterrupt) as error:
+            except SystemExit:
+                raise
+            except BaseException as error:
                 reply.failures.append(self._capture(i, error))
         return reply
 
@@ -318,17 +333,17 @@ class EnvGroup:
         env = self.envs[i]
 
         def reset(action: Any) -> Any:
-            self._steps[i] = env.step
             observation, info = env.reset()
+            self._steps[i] = env.step
             return observation, 0.0, False, False, info
 
         return reset
 
-    def _capture(self, i: int, error: BaseException) -> Failure:
+    def _capture(self, i: int, error: BaseException, call: str = "step()") -> Failure:
         """``error`` of environment ``i``; our own complaints are worded here, where the environment is known."""
         index = self.start + i
         if isinstance(error, Mismatch):
-            error = error.as_error(index, "step()").with_traceback(error.__traceback__)
+            error = error.as_error(index, call).with_traceback(error.__traceback__)
         return capture(index, error)
 
 

@@ -43,8 +43,10 @@ class LocalCrew:
 
     def start(self, timeout: float | None) -> list[Report]:
         """Builds the environments; ``timeout`` can't be kept here."""
-        self._group = EnvGroup(self._env_fns, 0, self._autoreset_mode)
-        return [report(self._group)]
+        group = EnvGroup(0, self._autoreset_mode)
+        group.build(self._env_fns)
+        self._group = group
+        return [report(group)]
 
     def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
         """Binds the arrays."""
@@ -103,6 +105,8 @@ class LocalCrew:
             return []
         try:
             self._group.close()
-        except (Exception, KeyboardInterrupt) as error:
+        except SystemExit:
+            raise
+        except BaseException as error:
             return [capture(0, error)]
         return []

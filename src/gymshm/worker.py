@@ -156,7 +156,7 @@ def main(
         end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, name="gymshm-parent-watch", daemon=True).start()
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent gave up, or is gone
+    with connection, contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         group = _build(connection, env_fns.fn, start, autoreset_mode)
         if group is not None:
             try:
@@ -164,6 +164,7 @@ def main(
                 if bell is not None:
                     _serve(bell, group)
             finally:
+                connection.close()  # the parent need not wait for environments that are slow to close
                 with contextlib.suppress(Exception):
                     group.close()
 
@@ -176,13 +177,16 @@ def _exit_with_parent() -> None:
 
 
 def _build(connection: Connection, env_fns: Any, start: int, autoreset_mode: AutoresetMode) -> EnvGroup | None:
+    group = EnvGroup(start, autoreset_mode)
     try:
-        group = EnvGroup(env_fns, start, autoreset_mode)
+        group.build(env_fns)
         connection.send_bytes(ForkingPickler.dumps(report(group)))
-        return group
-    except (Exception, KeyboardInterrupt) as error:
-        connection.send_bytes(ForkingPickler.dumps(capture(start, error)))
+    except SystemExit:
+        raise
+    except BaseException as error:
+        connection.send_bytes(ForkingPickler.dumps(capture(group.building, error)))
         return None
+    return group
 
 
 def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
@@ -195,7 +199,9 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
         matches = setup.matches(group)
         if setup.loss is not None:
             group.recover(setup.loss.slot, setup.loss.seeds)
-    except (Exception, KeyboardInterrupt) as error:
+    except SystemExit:
+        raise
+    except BaseException as error:
         connection.send_bytes(ForkingPickler.dumps(capture(group.start, error)))
         return None
     theirs, ours = exchange.lines(setup.worker)
@@ -219,7 +225,9 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             reply = Reply()
             try:
                 group.close()
-            except (Exception, KeyboardInterrupt) as error:
+            except SystemExit:
+                raise
+            except BaseException as error:
                 reply.failures.append(capture(group.start, error))
         else:
             reply = _perform(group, operation, slot, bell.receive())
