@@ -1,6 +1,6 @@
 """Times gymshm's functions against gymnasium's, side by side in one run, and prints a table.
 
-python benchmarks/bench_read_write.py [--quick] [--rows PATTERN] [--json [FILE]]
+python benchmarks/bench_read_write.py [--quick] [--rows PATTERN] [--json [FILE]] [--readme]
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import machine
 from asks import Ask, judge
-from figures import add_json_option, spread, table, write_json
+from figures import spread, table
+from outputs import parse, write_json, write_readme
 from read_write_rows import Row, rows
 
 ROUNDS, QUICK_ROUNDS = 201, 3
@@ -20,11 +21,8 @@ ROUNDS, QUICK_ROUNDS = 201, 3
 def main() -> int:
     """Measures the rows and prints them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it runs; gives no verdicts")
-    parser.add_argument("--rows", default="", metavar="PATTERN", help="only rows whose name contains PATTERN")
-    add_json_option(parser)
-    options = parser.parse_args()
-    described = machine.describe()
+    options = parse(parser)
+    described, neighbours = machine.describe(), machine.Neighbours()
     measured = []
     for row in rows():
         if options.rows in row.name:
@@ -33,6 +31,7 @@ def main() -> int:
             measured.append((row, _measure(row, min(rounds, QUICK_ROUNDS) if options.quick else rounds)))
     if not measured:
         parser.error(f"no row has {options.rows!r} in its name")
+    described["others"] = neighbours.share()
     if options.json:
         lines: list[dict[str, Any]] = [{"machine": described}]
         for row, samples in measured:
@@ -41,11 +40,13 @@ def main() -> int:
                 for name, values in samples.items()
             ]
         write_json(options.json, lines)
+    cells = [_line(row, ask, samples, not options.quick) for row, samples in measured for ask in row.asks]
+    asked = table(["work", "yardstick", "gymshm", "ratio", "asked for", "met"], cells)
+    text = f"{machine.sentence(described)}\n\n{asked}"
     if options.json != "-":
-        print(machine.sentence(described), end="\n\n")
-        cells = [_line(row, ask, samples, not options.quick) for row, samples in measured for ask in row.asks]
-        print(table(["work", "yardstick", "gymshm", "ratio", "asked for", "met"], cells))
-        print("\nMedians [quartiles]; a ratio is the median of the ratios of samples taken one after the other.")
+        print(text)
+    if options.readme:
+        write_readme("bench_read_write", text)
     return 0
 
 

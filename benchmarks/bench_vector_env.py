@@ -1,6 +1,6 @@
 """Compares vector environments, side by side in one run, and prints what they reach and how that meets what is asked.
 
-    python benchmarks/bench_vector_env.py [--quick] [--rows PATTERN] [--no-peers] [--json [FILE]]
+    python benchmarks/bench_vector_env.py [--quick] [--rows PATTERN] [--no-peers] [--json [FILE]] [--readme]
 
 ``plot.py`` draws the file that ``--json`` writes.
 """
@@ -16,7 +16,8 @@ from typing import Any
 import machine
 from asks import judge
 from environments import WORKLOADS
-from figures import add_json_option, spread, table, write_json
+from figures import spread, table
+from outputs import parse, write_json, write_readme
 from peers import LINEUP, PEERS
 from runner import METRICS, Failed, Spec, measure
 from vector_env_rows import BEST_PEER, Row, rows
@@ -31,11 +32,8 @@ Results = Mapping[str, "list[float] | Failed"]
 def main() -> int:
     """Measures the rows and prints them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="within a minute, to see that it runs; gives no verdicts")
-    parser.add_argument("--rows", default="", metavar="PATTERN", help="only rows whose title contains PATTERN")
     parser.add_argument("--no-peers", action="store_true", help="leave out other projects' vector environments")
-    add_json_option(parser)
-    options = parser.parse_args()
+    options = parse(parser)
     chosen = [row for row in rows() if row.quick] if options.quick else rows()
     if options.quick:
         chosen = [dataclasses.replace(row, n=min(row.n, QUICK_N)) for row in chosen]
@@ -43,10 +41,9 @@ def main() -> int:
     if not chosen:
         parser.error(f"no row has {options.rows!r} in its title")
     described = machine.describe("stable-baselines3", "tianshou", "pufferlib", "pufferlib-core", "torchrl")
+    neighbours = machine.Neighbours()
     lines: list[dict[str, Any]] = [{"machine": described}]
     judged: list[list[str]] = []
-    if options.json != "-":
-        print(machine.sentence(described), flush=True)
     seen: set[str] = set()  # a quick run has each peer once: they are slow to import
     for row in chosen:
         if options.no_peers or options.quick:
@@ -57,13 +54,16 @@ def main() -> int:
         lines += _json_lines(row, results)
         judged += _judged(row, results, not options.quick)
         if options.json != "-":
-            print(f"\n**{title(row)}**\n\n{_rates(row, results)}", flush=True)
+            print(f"**{title(row)}**\n\n{_rates(row, results)}\n", flush=True)
+    described["others"] = neighbours.share()
     if options.json:
         write_json(options.json, lines)
+    asked = table(["workload", "yardstick", "gymshm", "ratio", "asked for", "met"], judged)
+    text = f"{machine.sentence(described)}\n\n{asked}"
     if options.json != "-":
-        print("\n**What is asked**\n")
-        print(table(["workload", "yardstick", "gymshm", "ratio", "asked for", "met"], judged))
-        print("\nMedians [quartiles]; a ratio is the median of the ratios of samples of the same round.")
+        print(text)
+    if options.readme:
+        write_readme("bench_vector_env", text)
     return 0
 
 

@@ -1,15 +1,12 @@
-"""Samples -> medians with quartiles, and how they, tables and JSON lines are printed."""
+"""Samples -> medians with quartiles, and how they and tables are printed. Pure."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Iterable, Sequence
 from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-__all__ = ["Spread", "add_json_option", "number", "quantity", "ratios", "spread", "table", "write_json"]
+__all__ = ["Spread", "number", "quantity", "ratios", "spread", "table"]
 
 
 class Spread(NamedTuple):
@@ -71,24 +68,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     )
-
-
-def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """The option that all scripts share."""
-    parser.add_argument(
-        "--json",
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="write every sample as JSON lines: to FILE beside the tables, or without FILE to stdout in their place",
-    )
-
-
-def write_json(target: str, lines: Iterable[dict[str, Any]]) -> None:
-    """Writes one object a line, to the file ``target`` or, where that is "-", to stdout."""
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        with open(target, "w") as file:
-            file.write(text)

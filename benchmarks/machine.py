@@ -5,9 +5,15 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import resource
+import time
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-__all__ = ["cpus", "describe", "sentence"]
+__all__ = ["Neighbours", "cpus", "describe", "sentence"]
+
+#: The share of the CPUs that others may take before figures say little of what was to be measured.
+TOLERABLE = 0.05
 
 
 def cpus() -> int:
@@ -15,8 +21,8 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def describe(*packages: str) -> dict[str, object]:
-    """Machine, versions, date, and the load that other programs caused when the run began.
+def describe(*packages: str) -> dict[str, Any]:
+    """Machine, versions, date.
 
     Args:
         packages: Distributions whose versions are told too, where they are installed.
@@ -34,19 +40,42 @@ def describe(*packages: str) -> dict[str, object]:
         "python": platform.python_version(),
         "versions": versions,
         "date": datetime.date.today().isoformat(),
-        "load": round(os.getloadavg()[0], 2),
     }
 
 
-def sentence(machine: dict[str, object]) -> str:
-    """What :func:`describe` gave, as a line to print above a table."""
-    versions = machine["versions"]
-    assert isinstance(versions, dict)
-    packages = ", ".join(f"{name} {number}" for name, number in versions.items())
+def sentence(machine: dict[str, Any]) -> str:
+    """What :func:`describe` gave, and the share of ``Neighbours`` as "others", as lines to print above a table."""
+    packages = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    warning = "" if machine["others"] <= TOLERABLE else ": too much, **take the figures for provisional**"
     return (
         f"{machine['date']}: {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, "
-        f"Python {machine['python']}, {packages}; load of other programs: {machine['load']}"
+        f"Python {machine['python']}, {packages}.\n"
+        f"Meanwhile others took {100 * machine['others']:.0f} % of the CPUs{warning}."
     )
+
+
+class Neighbours:
+    """How much of the CPUs was taken by others, from now on: programs that are not ours, and other virtual machines."""
+
+    def __init__(self) -> None:
+        self._start, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
+
+    def share(self) -> float:
+        """The share of all CPUs that others took; processes of ours count once they have ended."""
+        others = _busy_seconds() - self._busy - (_own_seconds() - self._own)
+        return max(0.0, others) / ((time.monotonic() - self._start) * (os.cpu_count() or 1))
+
+
+def _busy_seconds() -> float:
+    """What the whole machine worked, and what its host withheld."""
+    with open("/proc/stat") as file:
+        user, nice, system, _, _, irq, softirq, steal = (int(word) for word in file.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _cpu_model() -> str:
