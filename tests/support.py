@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from gymnasium import spaces as gs
 
 
@@ -78,3 +81,45 @@ def running_python(code: str, *arguments: str, **options: Any) -> Iterator[subpr
             yield process
         finally:
             process.kill()
+
+
+def run_isolated(
+    code: str, *arguments: str, shm: str = "1m", tmp: tuple[Path, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs ``code`` as :func:`run_python` does, with a ``/dev/shm`` of its own, of the size ``shm``.
+
+    Args:
+        code: What to run.
+        *arguments: Its arguments.
+        shm: The size, as ``mount`` takes it.
+        tmp: A directory, and the size that it gets as the temporary directory.
+        **options: Of ``subprocess.run``.
+    """
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs the permission to mount, in a mount namespace of its own")
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    mounts = f"mount -t tmpfs -o size={shm} tmpfs /dev/shm"
+    if tmp is not None:
+        env["TMPDIR"] = str(tmp[0])
+        mounts += f" && mount -t tmpfs -o size={tmp[1]} tmpfs {env['TMPDIR']}"
+    python = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *arguments]
+    command = ["unshare", "-m", "sh", "-ec", f'{mounts} && exec "$@"', "sh", *python]
+    options = {"env": env, "timeout": 60.0, **options}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+#: Code that makes orphans, in a session of its own, and prints their names: ``orphans(count)``.
+ORPHANS = """
+import os, signal, subprocess, sys
+def orphans(count, create="gymshm.create_shared_memory(Discrete(2), n=2)"):
+    code = f'''
+import os, signal, gymshm
+from gymnasium.spaces import Discrete
+from gymshm import tracker
+made = [{create} for _ in range({count})]
+os.kill(tracker._tracker._pid, signal.SIGKILL)
+print(*[gymshm.segment_of(memory).name for memory in made], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+'''
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+"""

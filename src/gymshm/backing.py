@@ -180,7 +180,7 @@ def _open(name: str, access: int) -> tuple[int, str | None]:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name or "/" in name or "\0" in name:
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"Expected a name without '/' and NUL, got {name!r}.")
 
 
@@ -191,6 +191,8 @@ def _open_object(name: str, access: int) -> int:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOSYS, errno.ENAMETOOLONG):  # somebody's link; there are no such objects
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from error
+        if error.errno in (errno.EISDIR, errno.EINVAL, errno.ENXIO):  # a directory, for glibc too; a socket
+            raise SegmentFormatError(name, f"Segment {name!r} can't be read: it is no memory.") from None
         raise
     return descriptor
 
