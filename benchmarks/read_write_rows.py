@@ -153,8 +153,15 @@ def _create(name: str) -> list[Row]:
             _fresh("gymshm", _CREATE.format(module="gymshm"), metric),
         ]
 
+    space = gs.Dict({f"leaf{i}": gs.Box(-1, 1, (16,), np.float32) for i in range(10)})
+    again = [
+        _repeated("gymnasium", "create(space, 1024)", {"create": theirs.create_shared_memory, "space": space}),
+        _repeated("gymshm", "create(space, 1024)", {"create": gymshm.create_shared_memory, "space": space}),
+    ]
+    asks = [Ask("gymshm", "times", (1,), "gymnasium")]
     return [
-        Row(name, works("seconds"), [Ask("gymshm", "times", (1,), "gymnasium")], rounds=15),
+        Row(f"{name}, first in a process", works("seconds"), asks, rounds=15),
+        Row(f"{name}, again", again, asks, rounds=51),
         Row(f"{name}: descriptors", works("descriptors"), [Ask("gymshm", "at most", (1,))], "", rounds=1),
         Row(f"{name}: mappings", works("mappings"), [Ask("gymshm", "at most", (1,))], "", rounds=1),
     ]
