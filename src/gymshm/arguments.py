@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
-__all__ = ["check_concurrency", "check_mode", "positive", "split_mask", "spread_seeds", "workers_for"]
+__all__ = ["check_concurrency", "check_mode", "positive", "split_mask", "spread_seeds", "usable_cpus", "workers_for"]
 
 
-def workers_for(num_workers: int | None, num_envs: int, max_concurrency: int | None) -> int:
+def workers_for(num_workers: Any, num_envs: int, max_concurrency: int | None) -> int:
     """How many worker processes to start; 0 for none.
 
     Args:
@@ -30,8 +31,30 @@ def workers_for(num_workers: int | None, num_envs: int, max_concurrency: int | N
 
 
 def usable_cpus() -> int:
-    """The CPUs that this process may use, as the scheduler tells it."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The CPUs that this process may use: those of its affinity mask, or fewer where a cgroup limits the CPU time."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(affinity, _cgroup_cpus())))
+
+
+def _cgroup_cpus() -> float:
+    """How many CPUs' worth of time this process's cgroup grants; infinity where there is no limit, or no cgroup."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            group = next(line.strip().removeprefix("0::") for line in file if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return math.inf
+    limit = math.inf
+    # A limit of any group above counts as well.
+    while True:
+        try:
+            with open(f"/sys/fs/cgroup{group}/cpu.max") as file:
+                quota, period = file.read().split()
+            limit = min(limit, math.inf if quota == "max" else int(quota) / int(period))
+        except (OSError, ValueError):
+            pass
+        if group in ("/", ""):
+            return limit
+        group = os.path.dirname(group)
 
 
 def positive(value: Any, name: str) -> int:

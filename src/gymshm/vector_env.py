@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
 
-from .arguments import check_concurrency, check_mode, positive, split_mask, spread_seeds, workers_for
+from .arguments import check_concurrency, check_mode, positive, split_mask, spread_seeds, usable_cpus, workers_for
 from .batches import batch_reader, batch_writer
 from .create import can_be_packed
 from .crew import Crew
@@ -25,6 +25,7 @@ from .info_columns import ColumnReader
 from .infos import batch, batch_with_ends
 from .local_crew import LocalCrew
 from .policy import DeathPolicy
+from .probe import best_number_of_workers, measure_step
 from .read import read_from_shared_memory
 from .reply import Reply
 from .rollout import Rollout, begin_rollout
@@ -74,7 +75,7 @@ class ShmVectorEnv(CrewVectorEnv):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
-        num_workers: int | None = None,
+        num_workers: int | str | None = None,
         slots: int = 1,
         batch_size: int | None = None,
         start_timeout: float | None = None,
@@ -98,7 +99,9 @@ class ShmVectorEnv(CrewVectorEnv):
             autoreset_mode: What happens after the end of an episode.
             max_concurrency: The most environments that may execute at a time, which is the most workers.
             num_workers: Number of processes; each runs its environments one after the other. None: as many as there are
-                CPUs for this process. 0: no process, everything in the calling one, for debugging.
+                CPUs for this process. 0: no process, everything in the calling one, for debugging. ``"auto"``: what
+                suits the environment's step, which is measured on one more environment, built and stepped in a
+                process of its own; for the cheapest that means no process, and so no protection from one that crashes.
             slots: Rows of history, K: what ``step`` returned with ``copy=False`` stays valid for K - 1 further steps.
             batch_size: How many environments :meth:`recv` gives at a time; None for all.
             start_timeout: Seconds that building the environments may take; None for any time.
@@ -139,6 +142,12 @@ class ShmVectorEnv(CrewVectorEnv):
                 "working with `gymnasium.vector.AsyncVectorEnv(env_fns, worker=...)`, whose memory "
                 "`gymshm.create_shared_memory` can make."
             )
+        if num_workers == "auto":
+            step_seconds = measure_step(multiprocessing.get_context(context), env_fns[0])
+            if step_seconds is None:
+                num_workers = None
+            else:
+                num_workers = best_number_of_workers(step_seconds, self.num_envs, usable_cpus())
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
         policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
         self._policy = policy

@@ -1,0 +1,89 @@
+"""How long an environment's step takes, and how many workers suit that: ``num_workers="auto"``.
+
+The step is measured on one more environment, in a process of its own that is gone afterwards: stepping those of the
+caller would change what they show. What is known of the costs of a step beside the environments' own work is a model
+of three numbers, in the order of what ``benchmarks/`` measures; what it decides is coarse, and right where it matters:
+cheap environments are stepped in this process or in few, dear ones on all CPUs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gymnasium import Env
+from gymnasium.vector.utils import CloudpickleWrapper
+
+__all__ = ["best_number_of_workers", "measure_step"]
+
+#: Seconds: what a vector environment adds to each step of an environment; what a step costs without workers; with
+#: workers that leave this process a CPU; and where they take all of them.
+_PER_ENV, _IN_PROCESS, _SPARE_CPU, _ALL_CPUS = 0.5e-6, 2.5e-6, 6e-6, 10e-6
+
+#: Seconds that the measurement steps, and that it may take with building the environment.
+_MEASURE_SECONDS, _PATIENCE_SECONDS = 0.05, 30.0
+
+
+def best_number_of_workers(step_seconds: float, num_envs: int, cpus: int) -> int:
+    """The number of workers with which a step of all environments is done first; 0 for none.
+
+    Args:
+        step_seconds: What one environment's step takes.
+        num_envs: Number of environments.
+        cpus: The CPUs that may be used.
+    """
+
+    def seconds(workers: int) -> float:
+        fixed = _IN_PROCESS if workers == 0 else _SPARE_CPU if workers < cpus else _ALL_CPUS
+        return fixed + math.ceil(num_envs / max(1, workers)) * (step_seconds + _PER_ENV)
+
+    return min(range(min(cpus, num_envs) + 1), key=seconds)
+
+
+def measure_step(context: Any, env_fn: Callable[[], Env[Any, Any]]) -> float | None:
+    """Seconds that a step of the environment takes, resets left out; None where it can't be told.
+
+    Args:
+        context: A multiprocessing context.
+        env_fn: Creates the environment: in a process of its own, stepped there with random actions, and closed.
+    """
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(
+        target=_measure, args=(theirs, CloudpickleWrapper(env_fn)), name="gymshm-probe", daemon=True
+    )
+    process.start()
+    theirs.close()
+    try:
+        told = ours.recv() if ours.poll(_PATIENCE_SECONDS) else None
+    except EOFError:
+        told = None  # it failed; so will the environments themselves, and their errors are told
+    finally:
+        ours.close()
+        process.join(1.0)
+        process.kill()
+        process.join()
+    return told if isinstance(told, float) else None
+
+
+def _measure(connection: Connection, env_fn: CloudpickleWrapper[Any]) -> None:
+    with contextlib.suppress(Exception):  # reported as nothing measured
+        env = env_fn()
+        env.reset()
+        actions = [env.action_space.sample() for _ in range(64)]
+        spent, steps = 0.0, 0
+        env.step(actions[0])
+        env.reset()
+        until = time.perf_counter() + _MEASURE_SECONDS
+        while time.perf_counter() < until or steps == 0:
+            start = time.perf_counter()
+            _, _, terminated, truncated, _ = env.step(actions[steps % len(actions)])
+            spent += time.perf_counter() - start
+            steps += 1
+            if terminated or truncated:
+                env.reset()
+        connection.send(spent / steps)
+        env.close()
