@@ -39,7 +39,8 @@ def pair():
 
 @pytest.fixture(params=[True, False], ids=["ordered stores", "weak order"])
 def _memory_order(request, monkeypatch):
-    monkeypatch.setattr(ordering, "STORES_ARE_ORDERED", request.param)
+    for module in (ordering, doorbell):
+        monkeypatch.setattr(module, "STORES_ARE_ORDERED", request.param)
 
 
 @pytest.fixture

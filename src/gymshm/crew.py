@@ -36,6 +36,9 @@ from .worker_process import Employment, WorkerProcess, end_all
 
 __all__ = ["Crew"]
 
+#: What errors call an operation; looked up at each step, and an enum's own name is slow.
+_NAMES = {operation: operation.name.lower() for operation in Operation}
+
 #: Told instead of a setup to a worker whose vector environment does not come about.
 _GO_AWAY = bytes(ForkingPickler.dumps(None))  # a view would complain at exit (3.13)
 
@@ -151,7 +154,7 @@ class Crew:
         """
         packed = None if payloads is None else [dumps(payload) for payload in payloads]
         self._sequence = sequence = self._sequence + 1
-        self._during = operation.name.lower()
+        self._during = _NAMES[operation]
         self._request = operation, slot, packed
         if self._policy.step_timeout is not None:
             self._posted_at = time.monotonic()
@@ -184,7 +187,7 @@ class Crew:
                 if not worker.bell.spin(sequence):
                     self._sleep(worker, sequence, deadline)
                     continue
-                word = worker.bell.said()[1]
+                word = worker.bell.said_word()
                 if word == INFOS_IN_COLUMNS:
                     self._replies[worker.number] = ALL_IN_COLUMNS
                 elif word == PAYLOAD_FOLLOWS:

@@ -23,7 +23,7 @@ from os import sched_yield
 from time import perf_counter
 from typing import Final
 
-from .ordering import fence, store_fence
+from .ordering import STORES_ARE_ORDERED, fence
 
 __all__ = ["LINE_WORDS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "sleep_on"]
 
@@ -71,7 +71,8 @@ class Doorbell:
             word: What goes with it, below 256.
             argument: What else goes with it, below 65,536.
         """
-        store_fence()
+        if not STORES_ARE_ORDERED:
+            fence()
         self._own[_MESSAGE] = sequence << 24 | word << 16 | argument
 
     def ring(self) -> None:
@@ -97,13 +98,18 @@ class Doorbell:
         """Whether the other side has announced ``sequence``, or a later one."""
         if self._peer[_MESSAGE] < sequence << 24:
             return False
-        store_fence()
+        if not STORES_ARE_ORDERED:
+            fence()
         return True
 
     def said(self) -> tuple[int, int, int]:
         """What the other side announced last: (sequence, word, argument)."""
         message = self._peer[_MESSAGE]
         return message >> 24, message >> 16 & 0xFF, message & 0xFFFF
+
+    def said_word(self) -> int:
+        """The word that goes with what the other side announced last."""
+        return self._peer[_MESSAGE] >> 16 & 0xFF
 
     def spin(self, sequence: int) -> bool:
         """Looks for ``sequence`` for :data:`SPIN_SECONDS`; whether it was announced.
@@ -122,7 +128,8 @@ class Doorbell:
                     break
                 if perf_counter() > until:
                     return False
-        store_fence()
+        if not STORES_ARE_ORDERED:
+            fence()
         return True
 
     def sleep(self, sequence: int, seconds: float, sentinels: Iterable[int] = ()) -> None:
