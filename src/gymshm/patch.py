@@ -96,9 +96,11 @@ def patch_gymnasium() -> Patch:
         with gymshm.patch_gymnasium():      # or as long as this block runs
             ...
 
-    Names that a module imported earlier (``from gymnasium.vector import AsyncVectorEnv`` at its top) stay what they
-    are: patch before you import it. Handlers registered on gymnasium's functions go on working; those registered while
-    they are patched stand on ours, and stay there. Only this process is patched, and its forks.
+    Patch first. Names that a module imported earlier (``from gymnasium.vector import AsyncVectorEnv`` at its top) stay
+    what they are, and memory that gymnasium's functions made earlier can't be read through ours; memory that ours made
+    can be read by gymnasium's, so that undoing is safe at any time. Handlers registered on gymnasium's functions go on
+    working; those registered while they are patched stand on ours, and stay there. Only this process is patched, and
+    its forks.
 
     Returns:
         The patch. ``undo()`` it, or use it as a context manager.
