@@ -368,12 +368,19 @@ class Crew:
                     worker.bell.signal(self._sequence, Operation.CLOSE)
                 else:
                     worker.connection.send_bytes(_GO_AWAY)
-        failures = self._farewells(asked, time.monotonic() + timeout)
-        end_all(self.processes)
+        try:
+            return self._farewells(asked, time.monotonic() + timeout)
+        finally:  # also where Ctrl-C cuts it short
+            end_all(self.processes)
+            for worker in self._workers:
+                if worker.process is not None:
+                    worker.discharge()
+
+    def disown(self) -> None:
+        """What a fork does with the crew that it inherited: the processes are not its children."""
+        self._ended = True
         for worker in self._workers:
-            if worker.process is not None:
-                worker.discharge()
-        return failures
+            worker.disown()
 
     def _farewells(self, asked: list[WorkerProcess], deadline: float) -> list[Failure]:
         """Waits until the processes have ended, and takes what they say before they do."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import weakref
 from collections.abc import Sequence
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -36,23 +38,36 @@ _FORBIDDEN_CALLS = ("reset", "step", "close", "_setattr", "_check_spaces")
 class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     """The part of :class:`~gymshm.ShmVectorEnv` that does not depend on what is exchanged at each step."""
 
+    _finalizer: Finalize | None = None
+
     def _hire(self, crew: Crew | LocalCrew) -> None:
         """Takes ``crew``, and answers for its end from now on."""
         self._crew = crew
         self._state = AsyncState.DEFAULT
         self._in_turns = False
         self._slot = 0  # where the current observations are
-        self._broken: WorkerDiedError | None = None
+        self._broken: Exception | None = None
         self._answer_for(None)
+        _alive.add(self)
 
     def _answer_for(self, segment: Segment | None) -> None:
         """Sees to it that the crew ends, and ``segment`` loses its name, where nobody calls ``close``."""
-        # Not __del__: this runs at interpreter exit too, while everything it needs is still there.
-        previous = getattr(self, "_finalizer", None)
-        if previous is not None:
-            previous.detach()
+        if self._finalizer is not None:
+            self._finalizer.cancel()
         self._segment = segment
-        self._finalizer = weakref.finalize(self, _end, self._crew, os.getpid(), segment)
+        # At interpreter exit too, and there before multiprocessing joins the processes: else both would wait.
+        self._finalizer = Finalize(self, _end, (self._crew, segment), exitpriority=100)
+
+    def _disown(self) -> None:
+        """What a fork does with the vector environment that it inherited: it belongs to the parent."""
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+        self._crew.disown()
+        self._segment = None
+        self._broken = RuntimeError(
+            f"This {type(self).__name__} belongs to process {os.getppid()}, of which process {os.getpid()} is a fork. "
+            "Make another one here."
+        )
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -61,7 +76,7 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self._check_running()
             pending = "recv" if self._in_turns else str(self._state.value)
             raise AlreadyPendingCallError(
-                f"Calling `{caller}` while waiting for a pending call to `{pending}` to complete", pending
+                f"Calling `{caller}` while waiting for a pending call to `{pending}` to complete.", pending
             )
 
     def _check_running(self) -> None:
@@ -89,15 +104,20 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._state = AsyncState.DEFAULT
         for reply in replies:
             if reply is not None and reply.failures:
+                self._drop(replies)
                 raise self._raised([failure for reply in replies if reply is not None for failure in reply.failures])
         return replies
 
+    def _drop(self, replies: Sequence[Reply | None]) -> None:
+        """Takes what later replies build on out of ``replies`` that nobody gets, since the call failed."""
+
     def _raised(self, failures: list[Failure]) -> BaseException:
         """What to raise for ``failures``; reports each in gymnasium's own words, which people search logs for."""
-        for failure in failures:
-            logger.error(f"Received the following error from Worker-{failure.env} - Shutting it down")
-            logger.error(f"{failure.trace}")
-        logger.error("Raising the last exception back to the main process.")
+        with contextlib.suppress(Warning):  # where warnings are errors, the environment's is the one to raise
+            for failure in failures:
+                logger.error(f"Received the following error from Worker-{failure.env} - Shutting it down")
+                logger.error(f"{failure.trace}")
+            logger.error("Raising the last exception back to the main process.")
         return rebuild(failures)
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -204,21 +224,37 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             timeout: Seconds that the environments are given; None for 15.
             terminate: True does not ask at all.
         """
-        if self._state is not AsyncState.DEFAULT:
-            logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
-            self._state = AsyncState.DEFAULT
+        pending, self._state = self._state, AsyncState.DEFAULT
         seconds = _CLOSE_SECONDS if timeout is None else timeout
-        self._finalizer.detach()
-        failures = self._crew.close(0.0 if terminate else max(0.0, seconds))
-        if self._segment is not None:
-            self._segment.unlink()
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+        try:
+            failures = self._crew.close(0.0 if terminate else max(0.0, seconds))
+        finally:
+            if self._segment is not None:
+                self._segment.unlink()
+            self.closed = True
+        # Last: where warnings are errors, all is done.
+        if pending is not AsyncState.DEFAULT:
+            logger.warn(f"Calling `close` while waiting for a pending call to `{pending.value}` to complete.")
         for failure in failures:
             logger.warn(f"Environment {failure.env} raised while it was closed:\n{failure.trace}")
 
 
-def _end(crew: Crew | LocalCrew, pid: int, segment: Segment | None = None) -> None:
-    """Ends a vector environment that nobody closed; not for a fork, which inherited it and owns nothing of it."""
-    if os.getpid() == pid:
-        crew.close(_DROPPED_CLOSE_SECONDS)
-        if segment is not None:
-            segment.unlink()
+def _end(crew: Crew | LocalCrew, segment: Segment | None) -> None:
+    """Ends a vector environment that nobody closed; never in a fork, which ``Finalize`` knows."""
+    crew.close(_DROPPED_CLOSE_SECONDS)
+    if segment is not None:
+        segment.unlink()
+
+
+#: What a fork has to let go of.
+_alive: weakref.WeakSet[CrewVectorEnv] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for envs in list(_alive):
+        envs._disown()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -137,9 +137,14 @@ class ColumnReader:
                 columns = self._of(schema)
                 infos.update((env, {key: cls(column[env]) for key, cls, column in columns}) for env in rows)
             infos.update(reply.infos)
-            if reply.schema is not None:
-                self._schemas[worker] = reply.schema
+        self.learn(replies)
         return dict(sorted(infos.items()))
+
+    def learn(self, replies: Sequence[Reply | None]) -> None:
+        """Takes note of the schemas that are new from the next step on."""
+        for worker, reply in enumerate(replies):
+            if reply is not None and reply.schema is not None:
+                self._schemas[worker] = reply.schema
 
     def _of(self, schema: Schema) -> list[tuple[str, type, np.ndarray]]:
         free = {kind: iter(columns) for kind, columns in self._columns.items()}

@@ -99,6 +99,10 @@ class LocalCrew:
     def attend(self, hung: Sequence[int]) -> None:
         """Nobody can die here without the caller."""
 
+    def disown(self) -> None:
+        """What a fork does with the crew that it inherited: its environments are the parent's to close."""
+        self._group = None
+
     def close(self, timeout: float) -> list[Failure]:
         """Closes the environments; nothing bounds the time that takes."""
         if self._group is None:

@@ -169,7 +169,8 @@ class ShmVectorEnv(CrewVectorEnv):
             self._take_spaces(self._crew.start(start_timeout))
             self._set_up(start_timeout)
         except BaseException:
-            self._finalizer()
+            if self._finalizer is not None:
+                self._finalizer()
             self.closed = True
             raise
 
@@ -512,6 +513,9 @@ class ShmVectorEnv(CrewVectorEnv):
         return read_from_shared_memory(
             self.single_observation_space, self._exchange.observations[self._slot], self.num_envs
         )
+
+    def _drop(self, replies: Sequence[Reply | None]) -> None:
+        self._infos.learn(replies)
 
     def _take_observations(self, replies: Sequence[Reply | None]) -> Any:
         if self._terms.observation_space is None:

@@ -6,6 +6,7 @@ It alone starts and ends processes.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.process
 import os
 import pickle
 import signal
@@ -169,6 +170,12 @@ class WorkerProcess:
             if not part or told.endswith(b"\n"):
                 break
         return told.decode(errors="replace").strip()
+
+    def disown(self) -> None:
+        """In a fork of the parent: lets go of the process, which multiprocessing would take for a child of the fork."""
+        multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
+        for end in self.own_ends():
+            end.close()
 
     def discharge(self) -> None:
         """Lets go of a process that has ended."""
