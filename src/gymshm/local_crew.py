@@ -6,6 +6,7 @@ Exceptions come to the caller as they were raised, so a debugger stops where the
 from __future__ import annotations
 
 import collections
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -62,7 +63,8 @@ class LocalCrew:
             self._reply = group.step(slot)
         elif operation is Operation.STEP_WITH:
             assert payloads is not None
-            self._reply = group.step(slot, payloads[0])
+            # As pickling does: environments may keep them, and the caller may go on using them.
+            self._reply = group.step(slot, copy.deepcopy(payloads[0]))
         else:
             assert payloads is not None
             perform = {Operation.RESET: group.reset, Operation.CALL: group.call, Operation.SET_ATTR: group.set_attr}
