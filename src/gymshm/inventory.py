@@ -5,6 +5,7 @@ It reads headers, and never the data.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -98,5 +99,6 @@ def sweep(name: str | None = None) -> bool:
     removed = False
     for found in find():
         if found.status is Status.ORPHANED and name in (None, found.name):
-            removed |= remove(found)
+            with contextlib.suppress(OSError):  # it may not be ours to remove
+                removed |= remove(found)
     return removed

@@ -57,7 +57,10 @@ class Segment:
         self._versions: memoryview | None = None
         number = self.field_number(VERSIONS)
         if writeable and number is not None:
-            self._versions = self.array(header.layout.leaves[number][0]).data
+            (leaf,) = header.layout.leaves[number]
+            if (leaf.dtype, leaf.shape) != (np.int64, (header.n,)):
+                raise ValueError(f"versions of rows are int64 of shape {(header.n,)}, not {leaf.dtype} of {leaf.shape}")
+            self._versions = self.array(leaf).data
 
     @property
     def nbytes(self) -> int:
@@ -166,9 +169,10 @@ def attach(name: str, *, writeable: bool = True) -> Segment:
         SegmentFormatError: It is not ours, of another version, truncated, or its header is broken.
     """
     named, root = backing.attach(name, writeable=writeable)
-    segment = Segment(named, _read_header(name, root), root, writeable)
+    header = _read_header(name, root)
     try:
-        for leaves in segment.header.layout.leaves:
+        segment = Segment(named, header, root, writeable)
+        for leaves in header.layout.leaves:
             for leaf in leaves:
                 segment.array(leaf)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
