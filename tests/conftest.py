@@ -67,12 +67,13 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """Afterwards all functions know the handlers again that they knew before: ours, gymnasium's, and ``describe``."""
-    functions = [function._ours for function in dispatch._functions]
+    """Afterwards all functions know the handlers again that they knew before, ours and gymnasium's, and ``describe`` its rules."""
+    functions: list[Any] = [describe, dispatch._gymnasium_iterate]
+    functions += [function._ours for function in dispatch._functions]
     functions += [function._theirs for function in dispatch._functions]
-    before = [dict(function.registry) for function in (*functions, describe)]
+    before = [dict(function.registry) for function in functions]
     yield
-    for function, handlers in zip((*functions, describe), before, strict=True):
+    for function, handlers in zip(functions, before, strict=True):
         (registry,) = gc.get_referents(function.registry)  # what the read-only view is a view of
         registry.clear()
         registry.update(handlers)
