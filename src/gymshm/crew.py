@@ -202,6 +202,7 @@ class Crew:
                 self._repeat(dead)
                 continue
             del pending[0]
+        self.last_good = self._request[1]
         return self._replies
 
     def _sleep(self, worker: WorkerProcess, sequence: int, deadline: float | None) -> None:

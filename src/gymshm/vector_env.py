@@ -234,6 +234,8 @@ class ShmVectorEnv(CrewVectorEnv):
             batch_reader(self.single_observation_space, memory, self.num_envs, self.copy)
             for memory in self._exchange.observations
         ]
+        ends = zip(self._exchange.rewards, self._exchange.terminations, self._exchange.truncations, strict=True)
+        self._copies = [tuple(array.copy for array in arrays) for arrays in ends]
         self._turns = Turns(self._crew, self._exchange, self._policy.step_timeout)
         self._infos = ColumnReader(self._exchange, self._crew.shares)
         self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
@@ -318,7 +320,6 @@ class ShmVectorEnv(CrewVectorEnv):
                 used again.
         """
         replies = self._wait(AsyncState.WAITING_RESET, timeout)
-        self._crew.last_good = self._slot
         infos = batch(self._infos.told(replies), self._add_info)
         return self._take_observations(replies), infos
 
@@ -378,17 +379,16 @@ class ShmVectorEnv(CrewVectorEnv):
                 used again.
         """
         replies = self._wait(AsyncState.WAITING_STEP, timeout)
-        exchange, slot = self._exchange, self._slot
-        self._crew.last_good = slot
-        terminations, truncations = exchange.terminations[slot].copy(), exchange.truncations[slot].copy()
+        copy_rewards, copy_terminations, copy_truncations = self._copies[self._slot]
+        rewards, terminations, truncations = copy_rewards(), copy_terminations(), copy_truncations()
         if self._terms.keeps_final and (terminations.any() or truncations.any()):
             ended, envs = (terminations | truncations).tolist(), range(self.num_envs)
             told = self._infos.told(replies)
-            infos = batch_with_ends(told, replies, ended, envs, exchange, self._add_info)
+            infos = batch_with_ends(told, replies, ended, envs, self._exchange, self._add_info)
         else:
             common = self._infos.common(replies)
             infos = common if common is not None else batch(self._infos.told(replies), self._add_info)
-        return self._take_observations(replies), exchange.rewards[slot].copy(), terminations, truncations, infos
+        return self._take_observations(replies), rewards, terminations, truncations, infos
 
     def rollout(self) -> Rollout:
         """Begins a rollout of T = ``slots`` - 1 steps; its arrays fill in the segment as steps are made.
