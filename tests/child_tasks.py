@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -58,6 +59,27 @@ def create_and_end(connection: Any, how: str) -> None:
         sys.exit(3)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+ORPHANS = """
+import os, signal, sys, warnings
+import gymshm, numpy as np
+from gymnasium.spaces import Box
+from gymshm import tracker
+warnings.simplefilter("ignore")
+made = [gymshm.create_shared_memory(Box(0, 1, (int(sys.argv[2]),), np.uint8), n=2) for _ in range(int(sys.argv[1]))]
+print(*[gymshm.segment_of(memory).name for memory in made], flush=True)
+os.kill(tracker._tracker._pid, signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def orphans(count: int, nbytes: int = 1000) -> list[str]:
+    """The names of ``count`` segments whose creator was killed together with its tracker."""
+    command = [sys.executable, "-c", ORPHANS, str(count), str(nbytes)]
+    names = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.split()
+    assert len(names) == count
+    return names
 
 
 # --- an environment with everything in its observations ---------------------------------------------------------------

@@ -106,20 +106,3 @@ def run_isolated(
     command = ["unshare", "-m", "sh", "-ec", f'{mounts} && exec "$@"', "sh", *python]
     options = {"env": env, "timeout": 60.0, **options}
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
-
-
-#: Code that makes orphans, in a session of its own, and prints their names: ``orphans(count)``.
-ORPHANS = """
-import os, signal, subprocess, sys
-def orphans(count, create="gymshm.create_shared_memory(Discrete(2), n=2)"):
-    code = f'''
-import os, signal, gymshm
-from gymnasium.spaces import Discrete
-from gymshm import tracker
-made = [{create} for _ in range({count})]
-os.kill(tracker._tracker._pid, signal.SIGKILL)
-print(*[gymshm.segment_of(memory).name for memory in made], flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-'''
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
-"""
