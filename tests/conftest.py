@@ -67,7 +67,7 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """Afterwards all functions know the handlers again that they knew before, ours and gymnasium's, and ``describe`` its rules."""
+    """Afterwards all functions know the handlers again that they knew before; ``describe``, its rules."""
     functions: list[Any] = [describe, dispatch._gymnasium_iterate]
     functions += [function._ours for function in dispatch._functions]
     functions += [function._theirs for function in dispatch._functions]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gymshm import header
 from gymshm.creator import Creator
+from gymshm.doorbell import LINE_WORDS
 from gymshm.header import HEADER_SIZE, MAGIC, READY_OFFSET, VERSION, build
 from gymshm.plan import Field, plan
 from gymshm.spaces import outline
@@ -27,9 +28,9 @@ SPACE = gs.Dict(
 )
 
 
-def segment_bytes(space: gs.Space[Any] = SPACE, n: int = 3) -> bytearray:
-    """The bytes of a whole segment."""
-    raw, told = build(plan([Field("values", (n,), outline(space))]), n, CREATOR, "token")
+def segment_bytes(space: gs.Space[Any] = SPACE, n: int = 3, fields: Sequence[Field] = ()) -> bytearray:
+    """The bytes of a whole segment: of a space, or of the ``fields`` given."""
+    raw, told = build(plan(fields or [Field("values", (n,), outline(space))]), n, CREATOR, "token")
     segment = bytearray(told.nbytes)
     segment[: len(raw)] = raw
     segment[READY_OFFSET] = 1
@@ -56,12 +57,13 @@ def signed(told: Any, nbytes: int = 4096) -> bytes:
 
 
 #: What may stand where something sensible is expected.
+ODD_WORDS = ["", "a", "array", "branch", "union", "coded", "foreign", "|O", "<f8", "|u1", "Box", "opaque", "versions"]
 ODD_VALUES = st.one_of(
     st.none(),
     st.booleans(),
     st.sampled_from([-1, 0, 1, 2, 3, 64, 2**31, 2**62, 2**63, 2**64, 10**30]),
     st.floats(),
-    st.sampled_from(["", "a", "array", "branch", "union", "coded", "foreign", "|O", "<f8", "|u1", "Box", "opaque"]),
+    st.sampled_from([*ODD_WORDS, "observations", "lines", "turns_asked"]),
     st.text(max_size=3),
     st.sampled_from([[], {}, [[]], [0], [1, 2], {"kind": "array"}, [["str", "a"]]]),
 )
@@ -88,9 +90,9 @@ def changed(told: Any, path: tuple[Any, ...], value: Any) -> Any:
     return told
 
 
-def consistent(told: Any) -> Iterator[tuple[Any, int]]:
+def consistent(told: Any, nbytes: int) -> Iterator[tuple[Any, int]]:
     """``told`` and its bytes of data: with its leaves as they were, and with those that go with its fields, if any."""
-    yield told, plan([Field("values", (3,), outline(SPACE))]).nbytes
+    yield told, nbytes
     try:
         layout = plan([header._field_from_json(field) for field in told["fields"]])
     except Exception:
@@ -109,14 +111,24 @@ def boxes_of(shape: list[int], n: int, leaves: int = 1) -> bytes:
     return signed(told, layout.nbytes)
 
 
-#: A good segment, and the paths of everything that its JSON says.
+#: Good segments: of a plain memory, of one that has versions of its rows, and of a vector environment.
 GOOD = bytes(segment_bytes())
-PLACES = [path for path in places(told_by(GOOD)) if path]
+_NUMBER = outline(gs.Discrete(9))
+_VERSIONED = [Field("values", (2,), outline(gs.Box(0, 1, (2,)))), Field("versions", (2,), _NUMBER)]
+_EXCHANGE = [
+    Field("observations", (2, 3), outline(gs.Dict(a=gs.Text(2)))),
+    Field("turns_asked", (3,), _NUMBER),
+    Field("turns_done", (3,), _NUMBER),
+    Field("lines", (2, 2), outline(gs.Box(0, 1, (LINE_WORDS,), np.int64))),
+]
+ALL_GOOD = [GOOD, bytes(segment_bytes(n=2, fields=_VERSIONED)), bytes(segment_bytes(n=3, fields=_EXCHANGE))]
 
 
 @st.composite
 def lies(draw: st.DrawFn) -> bytes:
     """A good segment with one thing changed in what it says."""
-    told = changed(told_by(GOOD), draw(st.sampled_from(PLACES)), draw(st.one_of(st.just(...), ODD_VALUES)))
-    told, nbytes = draw(st.sampled_from(list(consistent(told))))
-    return signed(told, nbytes)
+    good = draw(st.sampled_from(ALL_GOOD))
+    told = told_by(good)
+    path = draw(st.sampled_from([path for path in places(told) if path]))
+    lie = changed(told, path, draw(st.one_of(st.just(...), ODD_VALUES)))
+    return signed(*draw(st.sampled_from(list(consistent(lie, header.parse(memoryview(good), "").layout.nbytes)))))

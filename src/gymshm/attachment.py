@@ -40,14 +40,17 @@ class Attachment:
     def __init__(self, segment: Segment) -> None:
         """For :func:`attach`."""
         fields = segment.header.layout.fields
-        if not fields or fields[0].lead[-1:] != (segment.n,):
+        lead = fields[0].lead if fields else ()
+        self._slots = lead[0] if len(lead) == 2 else 1
+        if lead not in ((segment.n,), (self._slots, segment.n)) or self._slots == 0:
             raise SegmentFormatError(segment.name, f"Segment {segment.name!r} has no field of {segment.n} rows.")
         self.segment = segment
         self.memory = assemble(segment)
-        lead = segment.header.layout.fields[0].lead
-        self._slots = lead[0] if len(lead) == 2 else 1
         self._memories: dict[int, Memory] = {}
-        self._places = places(segment)
+        try:
+            self._places = places(segment)
+        except ValueError as error:
+            raise SegmentFormatError(segment.name, f"Segment {segment.name!r} can't be read: {error}.") from error
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .doorbell import LINE_WORDS
 from .exchange import share
 from .segment import VERSIONS, Segment
 from .worker import Operation
@@ -30,19 +31,31 @@ Place: TypeAlias = tuple[int, Any]
 
 
 def places(segment: Segment) -> Callable[[int], Place] | None:
-    """A function of a row's index that tells its place now; None where the writers of ``segment`` do not tell."""
+    """A function of a row's index that tells its place now; None where the writers of ``segment`` do not tell.
+
+    Raises:
+        ValueError: What they tell with is not what it has to be.
+    """
     names = [field.name for field in segment.header.layout.fields]
 
-    def array(name: str) -> np.ndarray:
-        return segment.array(segment.header.layout.leaves[names.index(name)][0])
+    def array(name: str, *shape: int) -> np.ndarray:
+        (leaf, *_) = (*segment.header.layout.leaves[names.index(name)], None)
+        if leaf is None or leaf.dtype != np.int64 or leaf.shape != shape:
+            raise ValueError(f"expected the field {name!r} to be int64 of shape {shape}, got {leaf}")
+        return segment.array(leaf)
 
+    n = segment.n
     if VERSIONS in names:
-        versions = array(VERSIONS)
+        versions = array(VERSIONS, n)
         return lambda index: (0, None if versions[index] & 1 else int(versions[index]))
     if not {"observations", "lines", "turns_asked", "turns_done"} <= set(names):
         return None
-    lead = segment.header.layout.fields[names.index("observations")].lead
-    return _exchange_places(lead[0] if len(lead) == 2 else 1, array("lines"), array("turns_asked"), array("turns_done"))
+    fields = segment.header.layout.fields
+    lead, workers = fields[names.index("observations")].lead, (fields[names.index("lines")].lead or (0,))[0]
+    if not 0 < workers <= max(n, 1):
+        raise ValueError(f"{workers} workers can't share {n} environments")
+    lines = array("lines", workers, 2, LINE_WORDS)
+    return _exchange_places(lead[0] if len(lead) == 2 else 1, lines, array("turns_asked", n), array("turns_done", n))
 
 
 def _exchange_places(slots: int, lines: np.ndarray, asked: np.ndarray, done: np.ndarray) -> Callable[[int], Place]:
