@@ -109,3 +109,15 @@ def make(env_id: str) -> gym.Env[Any, Any]:
     if env_id == "nested":
         return Clock(observation_space=NESTED, observe=nested, episode=7)
     return gym.make(env_id)
+
+
+class Failing(Clock):
+    """A clock that stops."""
+
+    def step(self, action: Any) -> Any:
+        if self.t == 5:
+            raise RuntimeError("on purpose")
+        return super().step(action)
+
+
+gym.register("Failing-v0", entry_point="child_tasks:Failing", disable_env_checker=True)
