@@ -89,7 +89,7 @@ def test_space_n_size_and_arrays_are_there():
     assert (arrays["parts"][1].shape, arrays["parts"][1].dtype) == ((3, 4), np.int32)
     arrays["image"][2] = 7
     assert memory["image"].view[2].tolist() == [[7] * 3] * 2
-    assert repr(attached) == f"<gymshm.Attachment to {attached.segment!r}>"
+    assert repr(attached).splitlines()[0] == f"<gymshm.Attachment to {attached.segment!r}>"
 
 
 def test_each_attachment_has_a_random_state_of_its_own():
@@ -291,7 +291,7 @@ def look_at_all_of(attached):
     assert sum(sizes) <= attached.nbytes
     assert attached.arrays is not None
     repr(attached)
-    attached.space.sample()
+    repr(attached.space)
     attached.read()
     for index in range(min(attached.n, 3)):
         with contextlib.suppress(ValueError, TimeoutError):

@@ -12,6 +12,7 @@ from gymnasium import spaces as gs
 
 from .batches import exact_row
 from .errors import SegmentFormatError
+from .layout import layout_html, layout_text, rows
 from .ordering import fence
 from .plan import Field, plan
 from .read import read_from_shared_memory
@@ -42,7 +43,7 @@ class Attachment:
         fields = segment.header.layout.fields
         lead = fields[0].lead if fields else ()
         self._slots = lead[0] if len(lead) == 2 else 1
-        if lead not in ((segment.n,), (self._slots, segment.n)) or self._slots == 0:
+        if lead != (segment.n,) and (self._slots < 2 or lead[1:] != (segment.n,)):
             raise SegmentFormatError(segment.name, f"Segment {segment.name!r} has no field of {segment.n} rows.")
         self.segment = segment
         self.memory = assemble(segment)
@@ -178,8 +179,12 @@ class Attachment:
         self.close()
 
     def __repr__(self) -> str:
-        """Name, size, n."""
-        return f"<gymshm.Attachment to {self.segment!r}>"
+        """Name, size, n, and the layout of the segment."""
+        return f"<gymshm.Attachment to {self.segment!r}>\n{layout_text(rows(self.segment.header))}"
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        return layout_html(f"gymshm.Attachment to {self.segment!r}", rows(self.segment.header))
 
 
 def attach(name: str, read_only: bool = False) -> Attachment:

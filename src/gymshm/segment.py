@@ -58,7 +58,7 @@ class Segment:
         number = self.field_number(VERSIONS)
         if writeable and number is not None:
             (leaf,) = header.layout.leaves[number]
-            if (leaf.dtype, leaf.shape) != (np.int64, (header.n,)):
+            if leaf.dtype != np.int64 or leaf.shape != (header.n,):
                 raise ValueError(f"versions of rows are int64 of shape {(header.n,)}, not {leaf.dtype} of {leaf.shape}")
             self._versions = self.array(leaf).data
 

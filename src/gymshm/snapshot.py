@@ -39,10 +39,10 @@ def places(segment: Segment) -> Callable[[int], Place] | None:
     names = [field.name for field in segment.header.layout.fields]
 
     def array(name: str, *shape: int) -> np.ndarray:
-        (leaf, *_) = (*segment.header.layout.leaves[names.index(name)], None)
-        if leaf is None or leaf.dtype != np.int64 or leaf.shape != shape:
-            raise ValueError(f"expected the field {name!r} to be int64 of shape {shape}, got {leaf}")
-        return segment.array(leaf)
+        leaves = segment.header.layout.leaves[names.index(name)]
+        if [(leaf.dtype.str, leaf.shape) for leaf in leaves] != [(np.dtype(np.int64).str, shape)]:
+            raise ValueError(f"expected the field {name!r} to be int64 of shape {shape}, got {leaves}")
+        return segment.array(leaves[0])
 
     n = segment.n
     if VERSIONS in names:
