@@ -102,7 +102,7 @@ def test_vector_kwargs_reach_shm_vector_env() -> None:
 def test_repr_tells_the_id() -> None:
     envs = gymshm.make_vec("CartPole-v1", num_envs=2)
     envs.close()
-    assert repr(envs) == "ShmVectorEnv(CartPole-v1, num_envs=2)"
+    assert str(envs) == "ShmVectorEnv(CartPole-v1, num_envs=2)"
 
 
 def test_the_registered_spec_is_left_alone() -> None:

@@ -74,7 +74,7 @@ def test_make_vec_of_gymnasium_makes_ours() -> None:
         envs = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="async")
     try:
         assert type(envs) is gymshm.ShmVectorEnv
-        assert repr(envs) == "ShmVectorEnv(CartPole-v1, num_envs=2)"
+        assert str(envs) == "ShmVectorEnv(CartPole-v1, num_envs=2)"
         theirs = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
         assert_same(envs.reset(seed=1), theirs.reset(seed=1))
         actions = np.array([0, 1])

@@ -71,7 +71,7 @@ def test_attributes_are_those_of_sync_vector_env(num_workers):
             assert getattr(ours, name) == getattr(theirs, name)
         assert isinstance(ours, VectorEnv)
         assert ours.unwrapped is ours
-        assert repr(ours) == "ShmVectorEnv(num_envs=3)"
+        assert str(ours) == "ShmVectorEnv(num_envs=3)"
     assert Clock.metadata == {"render_modes": ["rgb_array"], "made_by": "Clock"}
 
 

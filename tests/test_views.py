@@ -65,7 +65,9 @@ def test_a_handle_is_truthy_and_no_array():
 
 def test_a_handle_shows_where_it_stands():
     memory = memory_of(gs.Dict(a=gs.Tuple([gs.Box(0, 1, (2,))])), 4)
-    assert repr(memory["a"][0]) == f"<gymshm leaf ['a'][0]: float32 (4, 2) in {segment_of(memory).name!r}>"
+    segment = segment_of(memory)
+    where = f"32 bytes at {segment.header.data_offset} in {segment.name!r}"
+    assert repr(memory["a"][0]) == f"<gymshm leaf values['a'][0]: float32 (4, 2), {where}>"
 
 
 def test_leaves_of_one_segment_do_not_share_memory():

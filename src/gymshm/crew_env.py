@@ -19,6 +19,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from .crew import Crew
 from .errors import WorkerDiedError
 from .failures import Failure, rebuild
+from .layout import layout_html, layout_text, rows
 from .local_crew import LocalCrew
 from .reply import Reply
 from .segment import Segment
@@ -68,6 +69,23 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             f"This {type(self).__name__} belongs to process {os.getppid()}, of which process {os.getpid()} is a fork. "
             "Make another one here."
         )
+
+    # --- how it is shown ----------------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        """What gymnasium shows, in one line: for wrappers and logs."""
+        return super().__repr__()
+
+    def __repr__(self) -> str:
+        """The same, and the layout of the segment."""
+        segment: Segment | None = getattr(self, "_segment", None)
+        return str(self) if segment is None else f"{self}, {segment!r}\n{layout_text(rows(segment.header))}"
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        segment: Segment | None = getattr(self, "_segment", None)
+        caption = str(self) if segment is None else f"{self}, {segment!r}"
+        return layout_html(caption, () if segment is None else rows(segment.header))
 
     # --- state --------------------------------------------------------------------------------------------------------
 

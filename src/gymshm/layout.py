@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from gymnasium import spaces as gs
 
 from .header import Header
+from .plan import Leaf
 from .space_json import rebuild
-from .spaces import Array, Coded, Description
-from .views import leaf_nodes
+from .spaces import Array, Coded, Description, leaf_nodes
+from .tables import html_table, table
 
-__all__ = ["Row", "rows"]
+__all__ = ["Row", "layout_html", "layout_text", "row_of", "rows"]
+
+#: What tables show of each row, and which of that are numbers.
+_HEADS = ("PATH", "SPACE", "DTYPE", "SHAPE", "OFFSET", "BYTES")
+_NUMBERS = ("OFFSET", "BYTES")
 
 #: Bytes of the largest value whose bounds are looked at: they are arrays of its shape.
 _LARGEST = 1 << 24
@@ -40,19 +46,43 @@ class Row:
     offset: int
     nbytes: int
 
+    def cells(self) -> tuple[object, ...]:
+        """What stands in a table."""
+        return self.path, self.space, self.dtype, self.shape, self.offset, self.nbytes
+
+
+def layout_text(arrays: Iterable[Row]) -> str:
+    """A table for a terminal."""
+    return table(_HEADS, [row.cells() for row in arrays], right=_NUMBERS)
+
+
+def layout_html(caption: str, arrays: Iterable[Row]) -> str:
+    """A table for a notebook, under a ``caption``."""
+    return html_table(caption, _HEADS, [row.cells() for row in arrays], right=_NUMBERS)
+
 
 def rows(header: Header) -> Iterator[Row]:
     """The arrays of a segment, in the order in which they stand in it."""
-    for field, leaves in zip(header.layout.fields, header.layout.leaves, strict=True):
-        for leaf, node in zip(leaves, leaf_nodes(field.description), strict=True):
-            yield Row(
-                path=f"{field.name}{leaf.path}",
-                space=_space_text(node),
-                dtype=leaf.dtype.str if leaf.dtype.str.startswith(">") else leaf.dtype.name,
-                shape=leaf.shape,
-                offset=header.data_offset + leaf.offset,
-                nbytes=leaf.nbytes,
-            )
+    for number, leaves in enumerate(header.layout.leaves):
+        nodes = leaf_nodes(header.layout.fields[number].description)
+        yield from (_row(header, number, leaf, node) for leaf, node in zip(leaves, nodes, strict=True))
+
+
+def row_of(header: Header, number: tuple[int, int]) -> Row:
+    """The array ``number``, that is (field, leaf of the field)."""
+    node = next(itertools.islice(leaf_nodes(header.layout.fields[number[0]].description), number[1], None))
+    return _row(header, number[0], header.layout.leaves[number[0]][number[1]], node)
+
+
+def _row(header: Header, field: int, leaf: Leaf, node: Description) -> Row:
+    return Row(
+        path=f"{header.layout.fields[field].name}{leaf.path}",
+        space=_space_text(node),
+        dtype=leaf.dtype.str if leaf.dtype.str.startswith(">") else leaf.dtype.name,
+        shape=leaf.shape,
+        offset=header.data_offset + leaf.offset,
+        nbytes=leaf.nbytes,
+    )
 
 
 def _space_text(node: Description) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -30,6 +30,7 @@ __all__ = [
     "Json",
     "Union",
     "describe",
+    "leaf_nodes",
     "outline",
 ]
 
@@ -84,6 +85,17 @@ class Foreign:
 
 
 Description: TypeAlias = Array | Coded | Branch | Union | Foreign
+
+
+def leaf_nodes(description: Description) -> Iterator[Description]:
+    """The description of each leaf, in the order of the plan; a union stands for its own selector."""
+    if isinstance(description, Array | Coded):
+        yield description
+    elif not isinstance(description, Foreign):
+        if isinstance(description, Union):
+            yield description
+        for child in description.children:
+            yield from leaf_nodes(child)
 
 
 # --- space -> description ---------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .layout import layout_html, row_of
 from .plan import Leaf
 from .segment import Segment, attach_once
-from .spaces import Array, Branch, Coded, Description, Foreign, Union
+from .spaces import Array, Branch, Coded, Description, Foreign, Union, leaf_nodes
 from .values import TextCode, fit, shown
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "assemble",
     "at_slot",
     "check_container",
-    "leaf_nodes",
     "leaves",
     "not_our_memory",
     "segment_of",
@@ -124,9 +124,18 @@ class ArrayLeaf:
         return _leaf_by_name, (type(self), self.segment.name, self.segment.header.digest, self._number)
 
     def __repr__(self) -> str:
-        """Path, dtype, shape, and where it lives."""
-        leaf = _leaf(self.segment, self._number)
-        return f"<gymshm leaf {leaf.path or 'value'}: {self.dtype} {leaf.shape} in {self.segment.name!r}>"
+        """Its line of the segment's layout: path, dtype, shape, bytes, offset."""
+        row = row_of(self.segment.header, self._number)
+        where = f"{row.nbytes} bytes at {row.offset} in {self.segment.name!r}"
+        return f"<gymshm leaf {row.path}: {row.dtype} {row.shape}, {where}>"
+
+    def _repr_html_(self) -> str:
+        """The same line as a table, for notebooks.
+
+        Leaves alone can have it: memory for a ``Dict`` or a ``Tuple`` is a plain ``dict`` or ``tuple`` of them.
+        """
+        row = row_of(self.segment.header, self._number)
+        return layout_html(f"gymshm leaf in {self.segment.name}", [row])
 
 
 class TextLeaf(ArrayLeaf):
@@ -160,17 +169,6 @@ def _leaf(segment: Segment, number: tuple[int, int]) -> Leaf:
 
 def _leaf_by_name(cls: type[ArrayLeaf], name: str, digest: bytes, number: tuple[int, int]) -> ArrayLeaf:
     return cls(attach_once(name, digest), number)
-
-
-def leaf_nodes(description: Description) -> Iterator[Description]:
-    """The description of each leaf, in the order of the plan; a union stands for its own selector."""
-    if isinstance(description, Array | Coded):
-        yield description
-    elif not isinstance(description, Foreign):
-        if isinstance(description, Union):
-            yield description
-        for child in description.children:
-            yield from leaf_nodes(child)
 
 
 def assemble(segment: Segment, field: int = 0, foreign: Callable[[str], Memory] = lambda path: ()) -> Memory:

@@ -8,9 +8,9 @@ import json
 
 from ..errors import SegmentFormatError
 from ..inventory import examine
-from ..layout import rows
+from ..layout import layout_text, rows
 from .list import as_json, kind_text
-from .text import size_text, table
+from .text import size_text
 
 __all__ = ["SUMMARY", "configure", "run"]
 
@@ -37,11 +37,5 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{segment.name}: {size_text(segment.nbytes)} ({segment.nbytes} bytes), n={header.n}, {kind_text(segment)}")
     print(f"created by process {header.creator.pid} ({segment.status.value})\n")
-    print(
-        table(
-            ("PATH", "SPACE", "DTYPE", "SHAPE", "OFFSET", "BYTES"),
-            [(row.path, row.space, row.dtype, row.shape, row.offset, row.nbytes) for row in arrays],
-            right=("OFFSET", "BYTES"),
-        )
-    )
+    print(layout_text(arrays))
     return 0
