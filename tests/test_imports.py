@@ -28,7 +28,7 @@ ORDER = """
 SHARED_MEMORY = {"tracker", "links", "backing", "allocation"}
 REGISTRIES = {"dispatch"}
 PATCHES = {"patch"}
-PROCESSES = {"worker_process", "probe", "cli"}
+PROCESSES = {"worker_process", "crew", "probe", "cli"}
 
 
 def modules():
