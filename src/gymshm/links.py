@@ -15,6 +15,7 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -90,16 +91,17 @@ def make(name: str, descriptor: int, identity: tuple[int, int]) -> Link:
     numbers = f"{os.getpid()} {descriptor} {identity[0]} {identity[1]}"
     # Below 128 bytes, which a tmpfs keeps beside the inode: there is room for it where there is none for a page.
     text = f"{_FORMAT} {numbers} {pid_namespace()}"
+    code = errno.ENOENT
     for location in _locations(name):
         try:
             os.symlink(text, location)
         except FileExistsError:
             raise
         except OSError as error:
-            reason = error
+            code = error.errno or code  # not the error itself: its traceback has the caller's frame, and so the memory
         else:
             return Link(location, os.geteuid(), os.getpid(), descriptor, identity, pid_namespace())
-    raise reason
+    raise OSError(code, os.strerror(code), name)
 
 
 def find(name: str) -> Link | None:
