@@ -82,6 +82,13 @@ def orphans(count: int, nbytes: int = 1000) -> list[str]:
     return names
 
 
+def plain(batch: Any) -> Any:
+    """A batch as JSON has it."""
+    if isinstance(batch, dict):
+        return {key: plain(part) for key, part in batch.items()}
+    return [plain(part) for part in batch] if isinstance(batch, tuple) else getattr(batch, "tolist", lambda: batch)()
+
+
 # --- an environment with everything in its observations ---------------------------------------------------------------
 
 NESTED = gs.Dict(
