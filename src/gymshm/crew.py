@@ -6,13 +6,13 @@ Rules of this file:
 2. A wait that runs out of time loses nothing: it can be called again, and goes on where it was.
 3. A restarted worker is asked again what the dead one was asked. It knows that its episodes are lost, and tells so in
    the next step (see ``env_group``); so there is one way for step, reset, call and turns. The others never notice.
+   What goes wrong while it is started is one more death.
 4. Ending is bounded: ask, then SIGTERM, then SIGKILL. It never raises.
 5. A fork of the parent inherits these objects and answers for none of the processes: see ``crew_env``.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import multiprocessing
@@ -20,27 +20,41 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
-
-import numpy as np
+from typing import Any, Protocol
 
 from .doorbell import SLEEP_SECONDS, sleep_on
 from .errors import WorkerDiedError
 from .exchange import Exchange, share
 from .failures import Failure, rebuild
 from .ordering import fence
-from .policy import DeathPolicy
+from .policy import DeathPolicy, Deaths, derived_seed
 from .reply import ALL_IN_COLUMNS, Reply, dumps, unpickled
 from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Report, Setup
-from .worker_process import Employment, WorkerProcess, end_all
+from .worker_process import Employment, Stage, WorkerProcess, end_all
 
-__all__ = ["Crew"]
+__all__ = ["Crew", "TurnKeeper"]
 
 #: What errors call an operation; looked up at each step, and an enum's own name is slow.
 _NAMES = {operation: operation.name.lower() for operation in Operation}
 
 #: Told instead of a setup to a worker whose vector environment does not come about.
 _GO_AWAY = bytes(ForkingPickler.dumps(None))  # a view would complain at exit (3.13)
+
+#: What ``step_timeout`` is for. Calls may be about anything.
+_LIMITED = frozenset({Operation.STEP, Operation.STEP_WITH, Operation.RESET})
+
+#: A sleep that is this many seconds too long was no sleep: this process was stopped, and its workers probably, too.
+_OVERSLEPT_SECONDS = 1.0
+
+
+class TurnKeeper(Protocol):
+    """Knows of the turns that environments are asked for, where a worker that died is to be replaced."""
+
+    def lose(self, worker: int, told: list[Reply]) -> None:
+        """Takes what ``worker`` had told of turns before it died; no other worker has its place yet."""
+
+    def resets_of(self, worker: int) -> Any:
+        """What to tell the worker in its place of resets that are asked; None where there are none."""
 
 
 class Crew:
@@ -69,9 +83,10 @@ class Crew:
         self._request: tuple[Operation, int, list[Any] | None] = (Operation.CALL, 0, None)
         self._pending: list[WorkerProcess] = []
         self._replies: list[Reply | None] = []
-        self._posted_at = 0.0
-        self._told_before: list[collections.deque[Reply]] = [collections.deque() for _ in shares]
-        self._deaths: list[tuple[float, WorkerDiedError]] = []
+        self._start_timeout: float | None = None
+        self._deaths = Deaths(policy)
+        # What each worker's environments showed last, where that travels pickled.
+        self._seen: list[list[Any] | None] = [None] * len(shares)
         self._ended = False
 
     @property
@@ -94,6 +109,7 @@ class Crew:
             WorkerDiedError: A process ended.
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds.
         """
+        self._start_timeout = timeout
         deadline = _deadline(timeout)
         for number, worker in enumerate(self._workers):
             worker.launch(self._workers[:number])
@@ -110,16 +126,27 @@ class Crew:
         self._setup, self._exchange = setup, exchange
         for worker in self._workers:
             self._instruct(worker, None)
-        return self._hear(self._workers, _deadline(timeout))
+        matches = self._hear(self._workers, _deadline(timeout))
+        for worker in self._workers:
+            worker.serve()
+        return matches
 
     def _instruct(self, worker: WorkerProcess, loss: Loss | None) -> None:
-        worker.take_up(self._exchange.lines(worker.number))
+        worker.take_up(self._exchange.lines(worker.number), again=loss is not None)
         with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
             own = dataclasses.replace(self._setup, worker=worker.number, loss=loss)
             worker.connection.send_bytes(ForkingPickler.dumps(own))
 
     def _hear(self, workers: Sequence[WorkerProcess], deadline: float | None) -> list[Any]:
-        """One message from each of ``workers``, by pickle; once all have come, failures among them are raised."""
+        """What :meth:`_collect` gives; failures among that are raised."""
+        heard = self._collect(workers, deadline, self._during)
+        failures = [message for message in heard if isinstance(message, Failure)]
+        if failures:
+            raise rebuild(failures)
+        return heard
+
+    def _collect(self, workers: Sequence[WorkerProcess], deadline: float | None, during: str) -> list[Any]:
+        """One message from each of ``workers``, by pickle."""
         heard: dict[int, Any] = {}
         while waiting := [worker for worker in workers if worker.number not in heard]:
             ready = wait([w.connection for w in waiting] + [w.process.sentinel for w in waiting], _left(deadline))
@@ -133,10 +160,7 @@ class Crew:
                     elif worker.process.sentinel in ready:
                         raise EOFError
                 except (EOFError, OSError):
-                    raise worker.died(self._during) from None
-        failures = [message for _, message in sorted(heard.items()) if isinstance(message, Failure)]
-        if failures:
-            raise rebuild(failures)
+                    raise worker.died(during) from None
         return [message for _, message in sorted(heard.items())]
 
     # --- ask and wait -------------------------------------------------------------------------------------------------
@@ -156,9 +180,11 @@ class Crew:
         self._sequence = sequence = self._sequence + 1
         self._during = _NAMES[operation]
         self._request = operation, slot, packed
-        if self._policy.step_timeout is not None:
-            self._posted_at = time.monotonic()
         workers = self._workers
+        if self._policy.step_timeout is not None:
+            now = time.monotonic()
+            for worker in workers:
+                worker.asked_at = now
         for worker in workers:
             worker.bell.post(sequence, operation, slot)
         self._pending = workers[:]
@@ -169,6 +195,8 @@ class Crew:
                 worker.bell.ring()
                 if packed is not None:
                     worker.connection.send_bytes(packed[worker.number])
+            except BlockingIOError:
+                worker.hung(self._during, self._told_limit())  # wait() says so
             except OSError:
                 pass  # dead: wait() finds out, and says so
 
@@ -184,6 +212,8 @@ class Crew:
         while pending:
             worker = pending[0]
             try:
+                if worker.stage is not Stage.SERVING:
+                    self._replace(worker, None, deadline)
                 if not worker.bell.spin(sequence):
                     self._sleep(worker, sequence, deadline)
                     continue
@@ -194,92 +224,144 @@ class Crew:
                     try:
                         packet = worker.bell.receive()
                         self._replies[worker.number] = unpickled(packet, worker.envs.start)
+                    except BlockingIOError:
+                        raise worker.hung(self._during, self._told_limit()) from None
                     except (EOFError, OSError):
                         raise worker.died(self._during) from None
             except WorkerDiedError as death:
-                dead = self._workers[death.worker]
-                self._revive(dead, death)
-                self._repeat(dead)
+                self._replace(self._workers[death.worker], death, deadline)
                 continue
             del pending[0]
         self.last_good = self._request[1]
+        if self._setup.terms.observation_space is None:
+            for number, reply in enumerate(self._replies):
+                if reply is not None and reply.observations is not None:
+                    self._seen[number] = reply.observations
         return self._replies
 
     def _sleep(self, worker: WorkerProcess, sequence: int, deadline: float | None) -> None:
-        """Sleeps until ``worker`` rings; looks for dead and hung workers when something else wakes it."""
-        left = _left(deadline)
-        if left == 0:
-            raise multiprocessing.TimeoutError
-        limit = self._step_deadline()
-        naps = [nap for nap in (left, _left(limit)) if nap is not None]
+        """Sleeps until ``worker`` rings; looks for dead and hung workers when something else wakes it.
+
+        Raises:
+            WorkerDiedError: One is dead, or hangs.
+            multiprocessing.TimeoutError: ``deadline`` is over.
+        """
+        left, limit, before = _left(deadline), self._limit(), time.monotonic()
+        naps = [SLEEP_SECONDS] if left is None else [SLEEP_SECONDS, left]
+        if limit is not None:
+            naps += [max(0.0, other.asked_at + limit - before) for other in self._pending]
         sentinels = [other.process.sentinel for other in self._pending]
         try:
-            worker.bell.sleep(sequence, min(naps, default=SLEEP_SECONDS), sentinels)
+            worker.bell.sleep(sequence, min(naps), sentinels)
         except (EOFError, OSError):
             raise worker.died(self._during) from None
+        now = time.monotonic()
+        overslept = now - before - SLEEP_SECONDS
         for other in self._pending:
+            if overslept > _OVERSLEPT_SECONDS:
+                other.asked_at += overslept
             if not other.bell.heard(sequence):
                 if not other.process.is_alive():
                     raise other.died(self._during)
-                if limit is not None and time.monotonic() >= limit:
-                    raise other.hung(self._during, self._policy.step_timeout or 0.0)
+                if limit is not None and now >= other.asked_at + limit:
+                    raise other.hung(self._during, self._told_limit())
+        if left == 0 and not worker.bell.heard(sequence):
+            raise multiprocessing.TimeoutError
 
-    def _step_deadline(self) -> float | None:
-        seconds = self._policy.step_timeout
-        if seconds is None or self._request[0] not in (Operation.STEP, Operation.STEP_WITH):
-            return None
-        return self._posted_at + seconds
+    def _limit(self) -> float | None:
+        """Seconds that a worker may take for what it is asked; None for any time."""
+        return self._policy.step_timeout if self._request[0] in _LIMITED else None
+
+    def _told_limit(self) -> str:
+        return f"step_timeout={self._policy.step_timeout} s"
 
     # --- deaths -------------------------------------------------------------------------------------------------------
 
-    def _revive(self, worker: WorkerProcess, death: WorkerDiedError) -> None:
-        """Starts a worker anew in the place of one that died; its environments are built and reset.
+    def _replace(
+        self,
+        worker: WorkerProcess,
+        death: WorkerDiedError | None,
+        deadline: float | None,
+        turns: TurnKeeper | None = None,
+    ) -> None:
+        """Starts a worker anew in the place of one that died, builds and resets its environments, and asks it again.
+
+        Args:
+            worker: The worker.
+            death: How it died; None goes on with a restart that ran out of time.
+            deadline: When to give up for this time.
+            turns: Knows of the turns that are asked, where there are some.
+
+        Raises:
+            WorkerDiedError: The policy is not to, or it died too often.
+            multiprocessing.TimeoutError: ``deadline`` is over; calling again goes on.
+        """
+        while True:
+            if death is not None:
+                self._bury(worker, death, turns)
+            try:
+                self._bring_up(worker, deadline)
+                break
+            except WorkerDiedError as again:
+                death = again
+        operation, slot, packed = self._request
+        payload = None if packed is None else packed[worker.number]
+        if turns is not None:
+            operation, payload = Operation.TURN, turns.resets_of(worker.number)
+            if payload is not None:
+                operation, payload = Operation.TURN_RESET, dumps(payload)
+        worker.asked_at = time.monotonic()
+        with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
+            worker.bell.signal(self._sequence, operation, slot)
+            if payload is not None:
+                worker.connection.send_bytes(payload)
+
+    def _bury(self, worker: WorkerProcess, death: WorkerDiedError, turns: TurnKeeper | None) -> None:
+        """Lets go of a worker that is to be restarted.
 
         Raises:
             WorkerDiedError: The policy is not to, or it died too often.
         """
         if not self._policy.restarts:
             raise death
-        while True:
-            self._count(death)
-            self._told_before[worker.number].extend(_leftovers(worker))
-            worker.process.kill()  # it may have closed its connection, and live
-            worker.discharge()
-            self.restarts[worker.number] += 1
-            try:
-                worker.launch([other for other in self._workers if other is not worker])
-                self._hear([worker], None)
-                self._instruct(worker, self._loss_of(worker))
-                self._hear([worker], None)
-                self._posted_at = time.monotonic()
-                return
-            except WorkerDiedError as again:
-                death = again
+        self._deaths.count(death)
+        worker.process.kill()  # it may have closed its connection, and live
+        told = _leftovers(worker) if worker.stage is Stage.SERVING else []
+        worker.discharge()
+        if turns is not None:
+            turns.lose(worker.number, told)
+        self.restarts[worker.number] += 1
 
-    def _count(self, death: WorkerDiedError) -> None:
-        """Takes note of ``death``; raises it, with those before it, where there were too many."""
-        now, policy = time.monotonic(), self._policy
-        self._deaths = [(when, past) for when, past in self._deaths if now - when < policy.restart_window]
-        self._deaths.append((now, death))
-        if len(self._deaths) > policy.max_restarts:
-            history = "\n".join(f"- {now - when:.1f} s ago: {past}" for when, past in self._deaths)
-            limit = f"max_restarts={policy.max_restarts} in {policy.restart_window} s"
-            text = f"{death}. That is more than {limit}:\n{history}"
-            raise WorkerDiedError(text, death.worker, death.envs, death.exitcode, death.during)
+    def _bring_up(self, worker: WorkerProcess, deadline: float | None) -> None:
+        """Starts ``worker``, or goes on with that where it was left.
 
-    def _loss_of(self, worker: WorkerProcess) -> Loss:
-        """What a restarted worker has to know of what its environments were."""
-        attempt = self.restarts[worker.number]
-        seeds = [_derived(self.seeds[env], attempt) for env in worker.envs]
-        return Loss(self.last_good, seeds)
+        Raises:
+            WorkerDiedError: It died, failed, or took longer than a start may take.
+            multiprocessing.TimeoutError: ``deadline`` is over.
+        """
+        if worker.stage is Stage.ENDED:
+            worker.launch([other for other in self._workers if other is not worker])
+        if worker.stage is Stage.BUILDING:
+            self._hear_of_restart(worker, deadline)
+            attempt = self.restarts[worker.number]
+            seeds = [derived_seed(self.seeds[env], attempt) for env in worker.envs]
+            self._instruct(worker, Loss(self.last_good, seeds, self._seen[worker.number]))
+        if worker.stage is Stage.SETTING_UP:
+            self._hear_of_restart(worker, deadline)
+            worker.serve()
 
-    def _repeat(self, worker: WorkerProcess) -> None:
-        """Asks a restarted worker what the dead one was asked."""
-        operation, slot, packed = self._request
-        with contextlib.suppress(OSError):
-            worker.bell.signal(self._sequence, operation, slot)
-            if packed is not None:
-                worker.connection.send_bytes(packed[worker.number])
+    def _hear_of_restart(self, worker: WorkerProcess, deadline: float | None) -> None:
+        own = None if self._start_timeout is None else worker.launched_at + self._start_timeout
+        limits = [limit for limit in (deadline, own) if limit is not None]
+        try:
+            (message,) = self._collect([worker], min(limits, default=None), "its restart")
+        except multiprocessing.TimeoutError:
+            if own is not None and time.monotonic() >= own:
+                raise worker.hung("its restart", f"start_timeout={self._start_timeout} s") from None
+            raise
+        if isinstance(message, Failure):
+            error = rebuild([message])
+            raise worker.failed(message.text, "its restart") from error
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -287,7 +369,8 @@ class Crew:
         """Wakes ``workers`` for the environments that the exchange says are asked."""
         self._during, self._request = "a turn", (Operation.TURN, 0, None)
         self._sequence += 1
-        posted = [self._workers[number] for number in workers]
+        # One whose restart is not done yet reads what is asked when it comes.
+        posted = [self._workers[number] for number in workers if self._workers[number].stage is Stage.SERVING]
         for worker in posted:
             worker.bell.post(self._sequence, Operation.TURN)
         fence()
@@ -300,23 +383,24 @@ class Crew:
         self.post(Operation.TURN_RESET, payloads=payloads)
         self._pending = []
 
-    def take_turn_payload(self, worker: int) -> Reply | None:
-        """The next thing that ``worker`` has to tell of a turn that is done; None where it died before it told all."""
-        before = self._told_before[worker]
-        if before:
-            return before.popleft()
+    def take_turn_payload(self, number: int) -> Reply | None:
+        """The next thing that worker ``number`` has to tell of a turn that is done; None where it died before that."""
+        worker = self._workers[number]
         try:
-            packet = self._workers[worker].bell.receive()
+            packet = worker.bell.receive()
+        except BlockingIOError:
+            worker.hung(self._during, self._told_limit())  # attend() says so
+            return None
         except (EOFError, OSError):
             return None
-        return unpickled(packet, self._workers[worker].envs.start)
+        return unpickled(packet, worker.envs.start)
 
     def sleep_for_turns(self, has_news: Callable[[], bool], seconds: float) -> None:
         """Sleeps until a worker rings, one ends, or ``seconds`` are over; not at all if ``has_news`` once all is quiet.
 
         What is waiting to be told of turns has to be taken before: a packet without news is taken for a ring.
         """
-        bells = [worker.bell for worker in self._workers]
+        bells = [worker.bell for worker in self._workers if worker.stage is Stage.SERVING]
         for bell in bells:
             bell.lie_down()
         try:
@@ -331,21 +415,29 @@ class Crew:
                 with contextlib.suppress(EOFError, OSError):  # dead: attend() finds out, and says so
                     bell.drop_ring()
 
-    def attend(self, hung: Sequence[int]) -> None:
-        """Sees to workers that died, or are ``hung``, while turns are asked.
+    def attend(self, hung: Sequence[int], gone: Sequence[int], turns: TurnKeeper, deadline: float | None) -> None:
+        """Sees to workers that died while turns are asked.
+
+        Args:
+            hung: Workers that take too long.
+            gone: Workers that do not tell any more, though they may seem to live.
+            turns: Knows what is asked.
+            deadline: When to give up for this time.
 
         Raises:
             WorkerDiedError: One did, and is not restarted.
+            multiprocessing.TimeoutError: ``deadline`` is over; calling again goes on.
         """
         for worker in self._workers:
-            if worker.number in hung:
-                death = worker.hung(self._during, self._policy.step_timeout or 0.0)
-            elif not worker.process.is_alive():
+            if worker.stage is not Stage.SERVING:
+                death = None
+            elif worker.number in hung:
+                death = worker.hung(self._during, self._told_limit())
+            elif worker.number in gone or not worker.process.is_alive():
                 death = worker.died(self._during)
             else:
                 continue
-            self._revive(worker, death)
-            self._repeat(worker)
+            self._replace(worker, death, deadline, turns)
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
@@ -395,7 +487,7 @@ class Crew:
                 except (EOFError, OSError):  # closed, which is what is waited for
                     del waiting[connection]
                     continue
-                if packet and waiting[connection].bell is not None:
+                if packet and waiting[connection].stage is Stage.SERVING:
                     failures += unpickled(packet, waiting[connection].envs.start).failures
         for worker in asked:
             worker.process.join(max(0.0, deadline - time.monotonic()))
@@ -408,15 +500,10 @@ def _leftovers(worker: WorkerProcess) -> list[Reply]:
     with contextlib.suppress(EOFError, OSError):
         while worker.connection.poll():
             packet = worker.connection.recv_bytes()
-            reply = unpickled(packet, worker.envs.start) if packet and worker.bell is not None else None
+            reply = unpickled(packet, worker.envs.start) if packet else None
             if reply is not None and reply.turn >= 0:
                 replies.append(reply)
     return replies
-
-
-def _derived(seed: int | None, attempt: int) -> int | None:
-    """A seed for the environment that takes the place of one that was reset with ``seed``; the same in every run."""
-    return None if seed is None else int(np.random.SeedSequence((seed, attempt)).generate_state(1)[0])
 
 
 def _deadline(timeout: float | None) -> float | None:

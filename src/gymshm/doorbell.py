@@ -63,6 +63,16 @@ class Doorbell:
         for word in range(LINE_WORDS):
             self._own[word] = self._peer[word] = 0
 
+    def renew(self) -> None:
+        """As :meth:`clear`, while a request waits for its reply: that stays to be seen, as number 0 without a reply.
+
+        So onlookers go on taking for unfinished what nobody has finished.
+        """
+        self._own[_SLEEPS] = self._peer[_SLEEPS] = 0
+        self._peer[_MESSAGE] = -1
+        fence()
+        self._own[_MESSAGE] &= 0xFFFFFF
+
     def post(self, sequence: int, word: int, argument: int = 0) -> None:
         """Announces ``sequence``; then :func:`fence`, then :meth:`ring`. Apart, so that many posts need one fence.
 

@@ -160,22 +160,22 @@ class EnvGroup:
         return reply
 
     def turns(
-        self, resets: tuple[Sequence[int | None], dict[str, Any] | None] | None
+        self, resets: tuple[Sequence[int | None], dict[str, Any] | None, Sequence[bool]] | None
     ) -> Iterator[tuple[int, Reply | None]]:
         """Serves every environment that is asked, round and round, until none is; :meth:`end_turn` has to follow each.
 
         Args:
-            resets: Seeds (one per environment) and options, where the first turn of each is a reset.
+            resets: Seeds (one per environment), options, and of which environments the first turn is a reset.
 
         Yields:
             The environment's number in this group, and what there is to tell.
         """
         writers = self._writers[0] or self._bind_writers(0)
         if resets is not None:
-            seeds, options = resets
+            seeds, options, chosen = resets
             for i in self._numbers:
-                if self._turns_asked[i] == self._turns_done[i] >> 1:
-                    continue  # the one that died before this process had done that one
+                if not chosen[i]:
+                    continue
                 self._terminations[0][i] = self._truncations[0][i] = False
                 self._rewards[0][i] = 0.0
                 mask = [number == i for number in self._numbers]
@@ -229,17 +229,24 @@ class EnvGroup:
             reply.observations = list(self._observations)
         return reply
 
-    def recover(self, slot: int, seeds: Sequence[int | None]) -> None:
+    def recover(self, slot: int, seeds: Sequence[int | None], observations: Sequence[Any] | None) -> None:
         """Takes up from environments whose process died: resets these, and tells of the loss in their next step.
 
-        That step ends the episode as truncated, with the observation that was seen last, in ``slot``; its info says
+        That step ends the episode as truncated, with the observation that was seen last; its info says
         ``worker_restarted``.
+
+        Args:
+            slot: Where the observations stand that were seen last.
+            seeds: One per environment.
+            observations: Those observations, where they travel pickled and there were some.
         """
         terms = self._exchange.terms
         for i, env in enumerate(self.envs):
             observation, _ = env.reset(seed=seeds[i])
             if terms.observation_space is not None:
                 observation = exact_row(terms.observation_space, self._exchange.observations[slot], self.start + i)
+            elif observations is not None:
+                observation = observations[i]
             self._steps[i] = self._tell_loss(i, observation)
             self._lost.add(i)
 

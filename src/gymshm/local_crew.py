@@ -13,6 +13,7 @@ from typing import Any
 from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 
+from .crew import TurnKeeper
 from .env_group import EnvGroup
 from .exchange import Exchange
 from .failures import Failure, capture
@@ -90,7 +91,7 @@ class LocalCrew:
                 self._told.append(reply)
             self._group.end_turn(i, reply is not None)
 
-    def take_turn_payload(self, worker: int) -> Reply | None:
+    def take_turn_payload(self, number: int) -> Reply | None:
         """The next thing to tell of a turn that is done."""
         return self._told.popleft()
 
@@ -98,7 +99,7 @@ class LocalCrew:
         """Never needed: all turns are done when they were posted."""
         raise AssertionError("there is nothing to wait for")
 
-    def attend(self, hung: Sequence[int]) -> None:
+    def attend(self, hung: Sequence[int], gone: Sequence[int], turns: TurnKeeper, deadline: float | None) -> None:
         """Nobody can die here without the caller."""
 
     def disown(self) -> None:

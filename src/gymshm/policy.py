@@ -1,10 +1,15 @@
-"""What happens when a worker dies, or does not come back: told once, at construction."""
+"""What happens when a worker dies, or does not come back: told once, at construction; and how many did."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-__all__ = ["DeathPolicy"]
+import numpy as np
+
+from .errors import WorkerDiedError
+
+__all__ = ["DeathPolicy", "Deaths", "derived_seed"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +20,8 @@ class DeathPolicy:
         restarts: Whether a dead worker is started anew; else its death is raised.
         max_restarts: How many deaths within ``restart_window`` are too many; the next one is raised.
         restart_window: Seconds.
-        step_timeout: Seconds that a step may take before its worker counts as hung, and is killed; None for any time.
+        step_timeout: Seconds that a step or reset may take before its worker counts as hung, and is killed; None for
+            any time.
     """
 
     restarts: bool = False
@@ -42,3 +48,41 @@ class DeathPolicy:
         if step_timeout is not None and step_timeout <= 0:
             raise ValueError(f"Expected step_timeout above 0 seconds, or None, got {step_timeout!r}.")
         return cls(on_worker_death == "restart", max_restarts, restart_window, step_timeout)
+
+
+class Deaths:
+    """The deaths that were restarted.
+
+    Args:
+        policy: How many are too many.
+    """
+
+    def __init__(self, policy: DeathPolicy) -> None:
+        """Nobody died yet."""
+        self._policy = policy
+        self._recent: list[tuple[float, WorkerDiedError]] = []
+
+    def count(self, death: WorkerDiedError) -> None:
+        """Takes note of ``death``.
+
+        Raises:
+            WorkerDiedError: There were too many; it tells all of them.
+        """
+        now, policy = time.monotonic(), self._policy
+        self._recent = [(when, past) for when, past in self._recent if now - when < policy.restart_window]
+        self._recent.append((now, death))
+        if len(self._recent) > policy.max_restarts:
+            history = "\n".join(f"- {now - when:.1f} s ago: {past}" for when, past in self._recent)
+            limit = f"max_restarts={policy.max_restarts} in {policy.restart_window} s"
+            text = f"{death}. That is more than {limit}:\n{history}"
+            raise WorkerDiedError(text, death.worker, death.envs, death.exitcode, death.during) from death.__cause__
+
+
+def derived_seed(seed: int | None, attempt: int) -> int | None:
+    """A seed for the environment that takes the place of one that was reset with ``seed``; the same in every run.
+
+    Args:
+        seed: The seed; None has no successor.
+        attempt: How often its worker was started anew.
+    """
+    return None if seed is None else int(np.random.SeedSequence((seed, attempt)).generate_state(1)[0])

@@ -54,6 +54,10 @@ class Turns:
         self.pending = np.zeros(n, np.bool_)
         self._told: dict[int, Reply] = {}
         self._heard = np.zeros(n, np.bool_)
+        # Whose turn is a reset; and what all of them are told.
+        self._in_reset = np.zeros(n, np.bool_)
+        self._seeds: Sequence[int | None] = ()
+        self._options: dict[str, Any] | None = None
         # When each was taken last, as a count of takings.
         self._taken_at = np.zeros(n, np.int64)
         self._takings = 0
@@ -65,7 +69,29 @@ class Turns:
     def ask_resets(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Asks every environment for a reset."""
         self._mark_asked(np.arange(len(self.pending)))
-        self._crew.post_turn_resets([(list(seeds[envs.start : envs.stop]), options) for envs in self._crew.shares])
+        self._in_reset[:] = True
+        self._seeds, self._options = seeds, options
+        self._crew.post_turn_resets([self.resets_of(worker) for worker in range(len(self._crew.shares))])
+
+    def resets_of(self, worker: int) -> tuple[list[int | None], dict[str, Any] | None, list[bool]] | None:
+        """Seeds, options, and which environments of ``worker`` wait for a reset; None where none does."""
+        envs = self._crew.shares[worker]
+        own = slice(envs.start, envs.stop)
+        waiting = (self._in_reset & self.pending & ~self._is_done())[own]
+        return (list(self._seeds[own]), self._options, waiting.tolist()) if waiting.any() else None
+
+    def lose(self, worker: int, told: list[Reply]) -> None:
+        """Takes what ``worker`` had told before it died; what it did and did not tell of has to be done again."""
+        for reply in told:
+            self._told[reply.turn] = reply
+            self._heard[reply.turn] = True
+        own = np.zeros(len(self.pending), np.bool_)
+        envs = self._crew.shares[worker]
+        own[envs.start : envs.stop] = True
+        untold = own & self._ready() & ~self._heard & (self._done & 1 == 1)
+        self._done[untold] = (self._asked[untold] - 1) << 1
+        # What is done and not taken yet is what the caller will have seen last.
+        self._exchange.carry_over(0, 1, own & self._ready())
 
     def ask(self, actions: Any, env_ids: Any) -> None:
         """Stores one action for each of ``env_ids``, and asks them for a step.
@@ -88,6 +114,7 @@ class Turns:
             )
         self._store(actions, ids)
         self._mark_asked(ids)
+        self._in_reset[ids] = False
         self._crew.post_turns(np.unique(self._worker_of[ids]).tolist())
 
     def _mark_asked(self, ids: np.ndarray) -> None:
@@ -126,9 +153,10 @@ class Turns:
         wanted = min(batch_size, int(self.pending.sum()))
         if wanted == 0:
             raise NoAsyncCallError("Calling `recv` without any prior call to `send` or `async_reset`.", "recv")
+        deadline = None if timeout is None else time.monotonic() + timeout
         if time.monotonic() > self._attended_at + _ATTEND_SECONDS:
-            self._attend()
-        ids = self._wait(wanted, None if timeout is None else time.monotonic() + timeout)
+            self._attend((), deadline)
+        ids = self._wait(wanted, deadline)
         failed = [index for index in ids.tolist() if index in self._told and self._told[index].failures]
         if failed:
             failures = [failure for index in failed for failure in self._told.pop(index).failures]
@@ -144,7 +172,9 @@ class Turns:
         while True:
             ready = np.flatnonzero(self._ready())
             if len(ready) >= wanted:
-                self._hear(ready)
+                if gone := self._hear(ready):
+                    self._attend(gone, deadline)
+                    continue
                 # Who has waited longest goes first; equal ones in the order of their index.
                 return np.sort(ready[np.argsort(self._taken_at[ready], kind="stable")[:wanted]])
             if time.perf_counter() < spin_until:
@@ -153,9 +183,10 @@ class Turns:
             left = SLEEP_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise multiprocessing.TimeoutError("The call to `recv` has timed out.")
-            self._hear(ready)  # or the sleeper would take what waits there for a ring
-            self._crew.sleep_for_turns(functools.partial(self._has_more_than, len(ready)), left)
-            self._attend()
+            gone = self._hear(ready)  # or the sleeper would take what waits there for a ring
+            if not gone:
+                self._crew.sleep_for_turns(functools.partial(self._has_more_than, len(ready)), left)
+            self._attend(gone, deadline)
 
     def _hung_workers(self) -> list[int]:
         """Workers that are asked, and have finished nothing for the time that a step may take."""
@@ -163,7 +194,7 @@ class Turns:
             return []
         now, done = time.monotonic(), self._done.copy()
         moved = done != self._done_before
-        idle = ~(self.pending & (done >> 1 != self._asked))
+        idle = ~self.pending | self._is_done()
         hung = []
         for number, envs in enumerate(self._crew.shares):
             own = slice(envs.start, envs.stop)
@@ -175,26 +206,35 @@ class Turns:
         self._done_before = done
         return hung
 
-    def _attend(self) -> None:
+    def _attend(self, gone: Sequence[int], deadline: float | None) -> None:
         """Has the crew look for workers that died or hang; every now and then also while others keep us busy."""
         self._attended_at = time.monotonic()
-        self._crew.attend(self._hung_workers())
+        self._crew.attend(self._hung_workers(), gone, self, deadline)
 
     def _has_more_than(self, count: int) -> bool:
         return int(self._ready().sum()) > count
 
+    def _is_done(self) -> np.ndarray:
+        done: np.ndarray = self._done >> 1 == self._asked
+        return done
+
     def _ready(self) -> np.ndarray:
-        ready: np.ndarray = self.pending & (self._done >> 1 == self._asked)
+        ready: np.ndarray = self.pending & self._is_done()
         return ready
 
-    def _hear(self, ready: np.ndarray) -> None:
-        """Receives what workers have to tell of turns that are done."""
+    def _hear(self, ready: np.ndarray) -> list[int]:
+        """Receives what workers have to tell of turns that are done; gives the workers that do not tell any more."""
+        gone: list[int] = []
         for index in ready[~self._heard[ready]].tolist():
             if self._done[index] & 1:
-                reply = self._crew.take_turn_payload(int(self._worker_of[index]))
-                if reply is not None:
-                    self._told[reply.turn] = reply
+                worker = int(self._worker_of[index])
+                reply = None if worker in gone else self._crew.take_turn_payload(worker)
+                if reply is None:
+                    gone.append(worker)
+                    continue
+                self._told[reply.turn] = reply
             self._heard[index] = True
+        return gone
 
 
 def batch_of_turns(

@@ -104,7 +104,7 @@ class ShmVectorEnv(CrewVectorEnv):
                 process of its own; for the cheapest that means no process, and so no protection from one that crashes.
             slots: Rows of history, K: what ``step`` returned with ``copy=False`` stays valid for K - 1 further steps.
             batch_size: How many environments :meth:`recv` gives at a time; None for all.
-            start_timeout: Seconds that building the environments may take; None for any time.
+            start_timeout: Seconds that building the environments may take, also anew after a death; None for any time.
             on_worker_death: ``"raise"``, or ``"restart"``: the dead worker's environments are built anew and reset
                 (with seeds derived from those of the last reset). Their next step ends the lost episode as truncated,
                 with the last observation that was seen, and says ``worker_restarted`` in its info; attributes that were
@@ -112,8 +112,8 @@ class ShmVectorEnv(CrewVectorEnv):
             max_restarts: How many deaths within ``restart_window`` seconds are restarted; one more is raised, with the
                 whole history.
             restart_window: Seconds.
-            step_timeout: Seconds that a step may take. A worker that takes longer is killed, and counts as dead; the
-                error tells the Python stack it hung in. None for any time.
+            step_timeout: Seconds that a step or reset may take. A worker that takes longer is killed, and counts as
+                dead; the error tells the Python stack it hung in. None for any time.
 
         Raises:
             RuntimeError: The spaces of the environments do not match.
@@ -156,10 +156,9 @@ class ShmVectorEnv(CrewVectorEnv):
         if self.num_workers:
             own_context = multiprocessing.get_context(context)
             name = type(self).__name__
-            tells_stack = step_timeout is not None
             self._hire(
                 Crew(
-                    Employment(own_context, env_fns, self.autoreset_mode, daemon, name, self.num_workers, tells_stack),
+                    Employment(own_context, env_fns, self.autoreset_mode, daemon, name, self.num_workers, step_timeout),
                     policy,
                 )
             )
@@ -418,7 +417,7 @@ class ShmVectorEnv(CrewVectorEnv):
                 f"slots={self.slots}, shared_memory={bool(self._exchange.observations)}."
             )
         rollout = begin_rollout(self._exchange, self._slot)
-        self._slot = 0
+        self._slot = self._crew.last_good = 0
         return rollout
 
     # --- turns --------------------------------------------------------------------------------------------------------
@@ -439,7 +438,10 @@ class ShmVectorEnv(CrewVectorEnv):
         """
         self._check_idle("async_reset")
         self._check_turns()
-        self._crew.seeds = seeds = spread_seeds(seed, self.num_envs)
+        self._begin_turns()
+        seeds = spread_seeds(seed, self.num_envs)
+        told = zip(seeds, self._crew.seeds, strict=True)
+        self._crew.seeds = [old if new is None else new for new, old in told]
         self._turns.ask_resets(seeds, options)
         self._in_turns = True
 
@@ -459,6 +461,7 @@ class ShmVectorEnv(CrewVectorEnv):
             self._check_idle("send")
             self._check_turns()
         self._check_running()
+        self._begin_turns()
         self._turns.ask(actions, env_id)
         self._in_turns = True
 
@@ -493,8 +496,13 @@ class ShmVectorEnv(CrewVectorEnv):
             seen = np.zeros(self.num_envs, np.bool_)
             seen[ids] = True
             self._exchange.carry_over(0, 1, seen)
-            self._crew.last_good = 1
         return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
+
+    def _begin_turns(self) -> None:
+        """Sees to it that what was seen last stands in slot 1: turns write to slot 0."""
+        if self._policy.restarts and not self._in_turns and self._crew.last_good != 1:
+            self._exchange.carry_over(self._crew.last_good, 1, np.ones(self.num_envs, np.bool_))
+            self._slot = self._crew.last_good = 1
 
     def _check_turns(self) -> None:
         if self.slots != 1 or not self._exchange.observations:

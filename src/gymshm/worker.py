@@ -62,7 +62,7 @@ class Operation(enum.IntEnum):
     SET_ATTR = 5
     CLOSE = 6
     TURN = 7  # single environments are asked: see ``turns``
-    TURN_RESET = 8  # all of them are to be reset, each as a turn of its own; seeds and options are the payload
+    TURN_RESET = 8  # some are to be reset, each as a turn of its own; which ones, seeds and options are the payload
 
 
 #: The word that goes with a reply's number.
@@ -90,10 +90,12 @@ class Loss:
     Attributes:
         slot: Where the last observations stand that a caller has seen.
         seeds: What to reset the environments with.
+        observations: Those last observations, where they travel pickled and there were some.
     """
 
     slot: int
     seeds: list[int | None]
+    observations: list[Any] | None
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
         group.bind(exchange)
         matches = setup.matches(group)
         if setup.loss is not None:
-            group.recover(setup.loss.slot, setup.loss.seeds)
+            group.recover(setup.loss.slot, setup.loss.seeds, setup.loss.observations)
     except SystemExit:
         raise
     except BaseException as error:

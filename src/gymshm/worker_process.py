@@ -6,10 +6,13 @@ It alone starts and ends processes.
 from __future__ import annotations
 
 import contextlib
+import enum
 import multiprocessing.process
 import os
 import pickle
 import signal
+import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,13 +27,22 @@ from .doorbell import Doorbell
 from .errors import WorkerDiedError
 from .worker import STACK_SIGNAL, main
 
-__all__ = ["END_SECONDS", "Employment", "WorkerProcess", "end_all"]
+__all__ = ["END_SECONDS", "Employment", "Stage", "WorkerProcess", "end_all"]
 
 #: Seconds that a process is given to end after SIGTERM before SIGKILL, and to be gone after that.
 END_SECONDS = 1.0
 
-#: Seconds that a hung worker is given to write down where it hangs.
-_STACK_SECONDS = 1.0
+#: Seconds that a hung worker is given to begin to write down where it hangs, and to go on with that.
+_STACK_SECONDS, _LINE_SECONDS = 1.0, 0.1
+
+
+class Stage(enum.Enum):
+    """How far a worker is."""
+
+    ENDED = "ended"  # or not begun
+    BUILDING = "building"
+    SETTING_UP = "setting up"
+    SERVING = "serving"
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,8 @@ class Employment:
         daemon: Whether the processes are daemonic.
         name: The vector environment's class, for the names of the processes.
         num_workers: How many there are.
-        tells_stack: Whether a worker prepares for being asked where it hangs.
+        patience: Seconds that a worker which serves may take for a packet once that has begun, and to say where it
+            hangs thereafter; None for any time.
     """
 
     context: Any
@@ -53,7 +66,7 @@ class Employment:
     daemon: bool
     name: str
     num_workers: int
-    tells_stack: bool
+    patience: float | None
 
     @property
     def forks(self) -> bool:
@@ -70,6 +83,9 @@ class WorkerProcess:
         process: Its process; None before the first :meth:`launch`.
         connection: To its process.
         bell: Wakes it; None before it knows the segment.
+        stage: How far it is.
+        launched_at: When its process was started.
+        asked_at: When it was asked for what it is at, where somebody counts.
     """
 
     def __init__(self, number: int, envs: range, employment: Employment) -> None:
@@ -78,13 +94,16 @@ class WorkerProcess:
         self.process: Any = None
         self.connection: Any = None
         self.bell: Any = None
+        self.stage = Stage.ENDED
+        self.launched_at = self.asked_at = 0.0
         self._stack: Any = None
+        self._end: WorkerDiedError | None = None
 
     def launch(self, colleagues: Sequence[WorkerProcess]) -> None:
         """Starts the process; ``colleagues`` have connections that a fork would copy."""
         job = self._employment
         self.connection, theirs = job.context.Pipe()
-        self._stack, their_stack = job.context.Pipe(duplex=False) if job.tells_stack else (None, None)
+        self._stack, their_stack = job.context.Pipe(duplex=False) if job.patience is not None else (None, None)
         # Ends that a fork copies; a fresh interpreter gets none.
         inherited = [end for worker in (*colleagues, self) for end in worker.own_ends()] if job.forks else []
         own_fns = [job.env_fns[i] for i in self.envs]
@@ -108,16 +127,31 @@ class WorkerProcess:
             theirs.close()
             if their_stack is not None:
                 their_stack.close()
-        self.process, self.bell = process, None
+        self.process, self.bell, self._end = process, None, None
+        self.stage, self.launched_at = Stage.BUILDING, time.monotonic()
 
     def own_ends(self) -> list[Any]:
         """The open connections that lead to the process."""
         return [end for end in (self.connection, self._stack) if end is not None and not end.closed]
 
-    def take_up(self, lines: tuple[memoryview, memoryview]) -> None:
-        """Makes its bell, with new lines."""
+    def take_up(self, lines: tuple[memoryview, memoryview], *, again: bool) -> None:
+        """Makes its bell, with new lines; ``again`` where it takes the place of one that was asked something."""
         self.bell = Doorbell(*lines, self.connection)
-        self.bell.clear()
+        if again:
+            self.bell.renew()
+        else:
+            self.bell.clear()
+        self.stage = Stage.SETTING_UP
+
+    def serve(self) -> None:
+        """Has set up: from now on it answers requests, and is hung where a packet does not get through."""
+        if self._employment.patience is not None:
+            seconds = max(1e-3, self._employment.patience)
+            limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+            with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
+                for side in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                    end.setsockopt(socket.SOL_SOCKET, side, limit)
+        self.stage = Stage.SERVING
 
     def hear(self) -> Any:
         """One message, by pickle.
@@ -128,7 +162,9 @@ class WorkerProcess:
         return pickle.loads(self.connection.recv_bytes())
 
     def died(self, during: str) -> WorkerDiedError:
-        """What to raise where the process is gone, or its connection is."""
+        """What to raise where the process is gone, or its connection is; where it hung before, that."""
+        if self._end is not None:
+            return self._end
         self.process.join(END_SECONDS)  # its connection closes a moment before its exit code is there
         code = self.process.exitcode
         how = "closed its connection" if code is None else f"exit code {code}"
@@ -137,16 +173,23 @@ class WorkerProcess:
                 how = f"{signal.Signals(-code).name}, {how}"
         return self._death(f"died ({how}) during {during}", code, during)
 
-    def hung(self, during: str, seconds: float) -> WorkerDiedError:
-        """Kills the process, which did not come back in ``seconds``; what to raise, with the stack it hung in."""
+    def failed(self, why: str, during: str) -> WorkerDiedError:
+        """Kills the process, which could not be made what it has to be; what to raise."""
+        self.process.kill()
+        self.process.join(END_SECONDS)
+        return self._death(f"failed during {during}: {why}", self.process.exitcode, during)
+
+    def hung(self, during: str, limit: str) -> WorkerDiedError:
+        """Kills the process, which did not come back within ``limit``; what to raise, with the stack it hung in."""
         stack = self._told_stack()
         self.process.kill()
         self.process.join(END_SECONDS)
         told = (
             f" in:\n{stack}" if stack else "; it could not say where (stopped, or in code that holds the interpreter)"
         )
-        text = f"did not finish within step_timeout={seconds} s during {during}, and was killed. It hung{told}"
-        return self._death(text, self.process.exitcode, during)
+        text = f"did not finish within {limit} during {during}, and was killed. It hung{told}"
+        self._end = self._death(text, self.process.exitcode, during)
+        return self._end
 
     def _death(self, text: str, code: int | None, during: str) -> WorkerDiedError:
         of = f"worker {self.number} of {self._employment.num_workers} (environments {self.span})"
@@ -163,11 +206,11 @@ class WorkerProcess:
             return ""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, STACK_SIGNAL)
-        deadline, told = time.monotonic() + _STACK_SECONDS, b""
-        while wait([self._stack], max(0.0, deadline - time.monotonic())):
+        told, patience = b"", _STACK_SECONDS
+        while wait([self._stack], patience):  # it comes line by line
             part = os.read(self._stack.fileno(), 1 << 16)
-            told += part
-            if not part or told.endswith(b"\n"):
+            told, patience = told + part, _LINE_SECONDS
+            if not part:
                 break
         return told.decode(errors="replace").strip()
 
@@ -180,6 +223,7 @@ class WorkerProcess:
     def discharge(self) -> None:
         """Lets go of a process that has ended."""
         self.process.join(END_SECONDS)
+        self.stage = Stage.ENDED
         for end in self.own_ends():
             end.close()
 
