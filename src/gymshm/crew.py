@@ -165,13 +165,20 @@ class Crew:
 
     # --- ask and wait -------------------------------------------------------------------------------------------------
 
-    def post(self, operation: Operation, slot: int = 0, payloads: Sequence[Any] | None = None) -> None:
+    def post(
+        self,
+        operation: Operation,
+        slot: int = 0,
+        payloads: Sequence[Any] | None = None,
+        mark: Callable[[], None] | None = None,
+    ) -> None:
         """Asks all workers for ``operation``; :meth:`wait` gives the replies.
 
         Args:
             operation: What is asked.
             slot: The row of history that it is about.
             payloads: What else each worker needs to know, one object per worker.
+            mark: Called once the request stands written, before anybody is woken.
 
         Raises:
             Exception: A payload can't be pickled; nothing was asked.
@@ -190,6 +197,8 @@ class Crew:
         self._pending = workers[:]
         self._replies = [None] * len(workers)
         fence()
+        if mark is not None:
+            mark()
         for worker in workers:
             try:
                 worker.bell.ring()
@@ -378,9 +387,18 @@ class Crew:
             with contextlib.suppress(OSError):  # dead: sleep_for_turns() finds out, and says so
                 worker.bell.ring()
 
-    def post_turn_resets(self, payloads: Sequence[Any]) -> None:
-        """Asks all environments for a reset as their next turn; seeds and options for each worker."""
-        self.post(Operation.TURN_RESET, payloads=payloads)
+    def post_turn_resets(self, payloads: Sequence[Any], mark: Callable[[], None]) -> None:
+        """Asks all environments for a reset as their next turn.
+
+        Args:
+            payloads: Seeds, options, and that all are to be reset, for each worker.
+            mark: Marks them as asked. Called once it stands written that it is for resets: a worker that is still about
+                to look for the next turn must not take it for a step.
+
+        Raises:
+            Exception: A payload can't be pickled; nothing was asked.
+        """
+        self.post(Operation.TURN_RESET, payloads=payloads, mark=mark)
         self._pending = []
 
     def take_turn_payload(self, number: int) -> Reply | None:

@@ -160,12 +160,15 @@ class EnvGroup:
         return reply
 
     def turns(
-        self, resets: tuple[Sequence[int | None], dict[str, Any] | None, Sequence[bool]] | None
+        self,
+        resets: tuple[Sequence[int | None], dict[str, Any] | None, Sequence[bool]] | None,
+        interrupted: Callable[[], bool],
     ) -> Iterator[tuple[int, Reply | None]]:
         """Serves every environment that is asked, round and round, until none is; :meth:`end_turn` has to follow each.
 
         Args:
             resets: Seeds (one per environment), options, and of which environments the first turn is a reset.
+            interrupted: Whether what is asked now is no step any more; looked at after seeing that something is asked.
 
         Yields:
             The environment's number in this group, and what there is to tell.
@@ -186,6 +189,9 @@ class EnvGroup:
             waiting = False
             for i in self._numbers:
                 if asked[i] != done[i] >> 1:
+                    store_fence()
+                    if interrupted():
+                        return
                     waiting = True
                     self._terminations[0][i] = self._truncations[0][i] = False
                     action = self._single_actions[i]()

@@ -79,13 +79,14 @@ class LocalCrew:
         """Serves the environments that are asked."""
         self._serve_turns(None)
 
-    def post_turn_resets(self, payloads: Sequence[Any]) -> None:
+    def post_turn_resets(self, payloads: Sequence[Any], mark: Callable[[], None]) -> None:
         """Resets all environments, each as a turn of its own."""
+        mark()
         self._serve_turns(payloads[0])
 
     def _serve_turns(self, resets: Any) -> None:
         assert self._group is not None
-        for i, reply in self._group.turns(resets):
+        for i, reply in self._group.turns(resets, lambda: False):
             if reply is not None:
                 reply.turn = i
                 self._told.append(reply)

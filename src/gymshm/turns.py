@@ -68,10 +68,10 @@ class Turns:
 
     def ask_resets(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Asks every environment for a reset."""
-        self._mark_asked(np.arange(len(self.pending)))
-        self._in_reset[:] = True
+        everybody = np.arange(len(self.pending))
         self._seeds, self._options = seeds, options
-        self._crew.post_turn_resets([self.resets_of(worker) for worker in range(len(self._crew.shares))])
+        payloads = [(list(seeds[envs.start : envs.stop]), options, [True] * len(envs)) for envs in self._crew.shares]
+        self._crew.post_turn_resets(payloads, functools.partial(self._mark_asked, everybody, in_reset=True))
 
     def resets_of(self, worker: int) -> tuple[list[int | None], dict[str, Any] | None, list[bool]] | None:
         """Seeds, options, and which environments of ``worker`` wait for a reset; None where none does."""
@@ -113,15 +113,15 @@ class Turns:
                 f"Calling `send` for environments {busy}, which were sent to and not received yet", "recv"
             )
         self._store(actions, ids)
-        self._mark_asked(ids)
-        self._in_reset[ids] = False
+        self._mark_asked(ids, in_reset=False)
         self._crew.post_turns(np.unique(self._worker_of[ids]).tolist())
 
-    def _mark_asked(self, ids: np.ndarray) -> None:
+    def _mark_asked(self, ids: np.ndarray, *, in_reset: bool) -> None:
         if self._step_timeout is not None:
             for number in np.unique(self._worker_of[ids]).tolist():
                 self._moved_at[number] = time.monotonic()
         self.pending[ids] = True
+        self._in_reset[ids] = in_reset
         self._heard[ids] = False
         self._asked[ids] += 1
 

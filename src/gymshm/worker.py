@@ -221,7 +221,7 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
         if operation == Operation.STEP:
             reply = group.step(slot)
         elif operation == Operation.TURN or operation == Operation.TURN_RESET:
-            _take_turns(bell, group, operation)
+            _take_turns(bell, group, sequence, operation)
             continue
         elif operation == Operation.CLOSE:
             reply = Reply()
@@ -263,10 +263,15 @@ def _perform(group: EnvGroup, operation: int, slot: int, payload: bytes) -> Repl
     return perform[operation](*arguments)
 
 
-def _take_turns(bell: Doorbell, group: EnvGroup, operation: int) -> None:
+def _take_turns(bell: Doorbell, group: EnvGroup, sequence: int, operation: int) -> None:
     """Serves single environments until none is asked any more; each is told of before the next one starts."""
     resets = pickle.loads(bell.receive()) if operation == Operation.TURN_RESET else None
-    for i, reply in group.turns(resets):
+
+    def interrupted() -> bool:
+        latest, asked, _ = bell.said()
+        return latest != sequence and asked != Operation.TURN
+
+    for i, reply in group.turns(resets, interrupted):
         payload = None
         if reply is not None:
             reply.turn = group.start + i
@@ -276,5 +281,3 @@ def _take_turns(bell: Doorbell, group: EnvGroup, operation: int) -> None:
         bell.ring()
         if payload is not None:
             bell.connection.send_bytes(payload)
-        if bell.said()[1] == Operation.CLOSE:
-            return
