@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import threading
@@ -99,10 +100,10 @@ def _descriptors() -> set[tuple[str, str]]:
 
 def _processes() -> set[int]:
     """The children of this process, the dead ones that nobody waited for included."""
-    found = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        if _parent(int(pid)) == os.getpid():
-            found.add(int(pid))
+    found: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/children") as file:
+            found.update(map(int, file.read().split()))
     return found
 
 
