@@ -174,7 +174,17 @@ def main(
 def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    wait([parent.sentinel])
+    assert parent.pid is not None
+    ends = [parent.sentinel]
+    if hasattr(os, "pidfd_open"):
+        # The sentinel is a pipe, whose other end also every process has that the parent forked since.
+        try:
+            ends.append(os.pidfd_open(parent.pid))
+        except ProcessLookupError:
+            os._exit(1)
+        except OSError:
+            pass  # the kernel is too old
+    wait(ends)
     os._exit(1)
 
 
