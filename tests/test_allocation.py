@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gymshm import allocation, backing
+from gymshm import allocation, backing, tracker
 from gymshm.allocation import NoRoomError
 from gymshm.errors import FallbackWarning, SegmentExistsError
 from support import check_python
@@ -286,3 +286,60 @@ def test_a_process_that_is_killed_leaves_no_file(tmp_path):
     assert done.stdout.startswith("gymshm-")
     assert not (SHM / done.stdout.strip()).is_symlink()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """What the tracker is told, and whether there was an object of that name at that moment."""
+    told: list[tuple[str, bool]] = []
+    tell = tracker._tell
+
+    def listen(message: str) -> bool:
+        command, name, _ = message.rpartition("\n")[2].split(":")
+        told.append((command, (SHM / name[1:]).exists()))
+        return tell(message)
+
+    monkeypatch.setattr(tracker, "_tell", listen)
+    return told
+
+
+def test_the_tracker_hears_of_a_name_before_there_is_an_object(heard):
+    _named, _root = allocation.create("test-allocation-heard", 100, b"")
+    assert heard[0] == ("REGISTER", False)
+    assert ("UNREGISTER", True) not in heard
+    del _root
+    assert heard[-1] == ("UNREGISTER", False)
+
+
+def test_the_tracker_hears_nothing_of_a_name_that_is_somebody_else_s(heard):
+    path = SHM / "test-allocation-theirs"
+    path.write_bytes(b"theirs")
+    try:
+        with pytest.raises(SegmentExistsError):
+            allocation.create(path.name, 100, b"")
+    finally:
+        path.unlink()
+    assert heard == []
+
+
+def test_a_name_that_somebody_took_at_the_last_moment_is_not_the_tracker_s_any_more(heard, monkeypatch):
+    path = SHM / "test-allocation-theirs"
+    path.write_bytes(b"theirs")
+    monkeypatch.setattr(allocation, "is_taken", lambda name: False)
+    try:
+        with pytest.raises(SegmentExistsError):
+            allocation.create(path.name, 100, b"")
+    finally:
+        path.unlink()
+    assert heard == [("REGISTER", True), ("UNREGISTER", True)]
+    assert path.name not in tracker._watched
+
+
+def test_a_name_that_another_thread_took_at_the_last_moment_is_still_watched(heard, monkeypatch):
+    named, _root = allocation.create("test-allocation-twice", 100, b"")
+    del heard[:]
+    monkeypatch.setattr(allocation, "is_taken", lambda name: False)
+    with pytest.raises(SegmentExistsError):
+        allocation.create(named.name, 100, b"")
+    assert heard == []
+    assert tracker._watched[named.name] == named.identity

@@ -23,7 +23,7 @@ from multiprocessing import util
 import numpy as np
 
 from . import links, tracker
-from .backing import Backing, identity_of
+from .backing import Backing, identity_of, is_taken
 from .errors import FallbackWarning, SegmentExistsError
 
 __all__ = ["NoRoomError", "create", "create_file"]
@@ -69,16 +69,20 @@ def create(name: str | None, nbytes: int, head: bytes) -> tuple[Backing, np.ndar
         ValueError: ``name`` can't be a name.
         NoRoomError: There is no room; :func:`create_file` may have it.
     """
+    if name is not None and is_taken(_new_name(name)):
+        raise _in_use(name)  # before the tracker hears of it: it is not ours to remove
     name = _new_name(name)
-    tracker.start()
     opened: list[int] = []
+    unborn: object = None
     try:
+        unborn = tracker.expect(name)
         # One call, all of it in C, makes the object and notes it (fact 5).
         opened.extend(map(_posixshmem.shm_open, (f"/{name}",), (os.O_RDWR | os.O_CREAT | os.O_EXCL,), (0o600,)))
         made = Backing(name, identity_of(opened[0]))
         tracker.watch(name, made.identity)
         return made, _owned_root(_map_new(opened[0], nbytes, head), made)
     except BaseException as error:
+        tracker.forget(name, unborn)
         if opened:
             Backing(name, identity_of(opened[0])).unlink()
         elif isinstance(error, FileExistsError):
@@ -110,8 +114,8 @@ def create_file(name: str | None, nbytes: int, head: bytes, reason: NoRoomError)
         with tempfile.TemporaryFile(prefix="gymshm-", buffering=0) as file:
             identity = identity_of(file.fileno())
             mapping = _map_new(file.fileno(), nbytes, head)
-            link = links.make(name, _descriptor_of_mapping(identity, besides=file.fileno()), identity)
             tracker.watch(name, identity)
+            link = links.make(name, _descriptor_of_mapping(identity, besides=file.fileno()), identity)
             made = Backing(name, identity, link.path)
             root = _owned_root(mapping, made)
         _warn_of_file(nbytes, reason)

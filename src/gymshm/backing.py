@@ -14,8 +14,9 @@ directory. They know nothing of headers or plans. Facts they are built on, each 
    ends. What is forked from it does not inherit that.
 4. A name can be removed by others, and given anew to another object while the first one is still mapped. So nobody
    unlinks a name before seeing that it still leads to the very object, told by device and inode.
-5. A signal handler can raise between any two instructions. So an object that was made is noted by the call that makes
-   it, and what removes it is in place before anything else is done with it.
+5. A signal handler can raise, and a signal kill, between any two instructions. So the tracker hears of a name before
+   there is an object, the object is noted by the very call that makes it, and what removes it is in place before
+   anything else is done with it.
 6. A creator holds a lock on its object (``flock``), which the kernel releases when it ends (see ``creator``).
 7. macOS caps names near 31 characters and can't enumerate them.
 """
@@ -38,7 +39,7 @@ import numpy as np
 from . import links, tracker
 from .errors import SegmentFormatError, SegmentNotFoundError
 
-__all__ = ["Backing", "attach", "identity_of", "names"]
+__all__ = ["Backing", "attach", "identity_of", "is_taken", "names"]
 
 #: Seconds that :func:`attach` waits for a creator that has made the name and not yet sized the object.
 _SIZE_PATIENCE = 1.0
@@ -138,6 +139,11 @@ def attach(name: str, *, writeable: bool = True) -> tuple[Backing, np.ndarray]:
         return Backing(name, (told.st_dev, told.st_ino), path), np.frombuffer(mapping, np.uint8)
     finally:
         os.close(descriptor)
+
+
+def is_taken(name: str) -> bool:
+    """Whether something has that name, as far as that can be seen: macOS shows nothing."""
+    return os.path.lexists(os.path.join(links.SHM_DIRECTORY, name)) or links.find(name) is not None
 
 
 def names(prefix: bytes) -> Iterator[str]:

@@ -24,12 +24,12 @@ import threading
 from multiprocessing.resource_tracker import ResourceTracker
 from typing import Any
 
-__all__ = ["forget", "start", "watch"]
+__all__ = ["expect", "forget", "start", "watch"]
 
 _tracker: Any = ResourceTracker()
 
-#: Names that the tracker knows of, and which object each one is: a name can be given anew.
-_watched: dict[str, tuple[int, int]] = {}
+#: Names that the tracker knows of, and what tells which object each one is: a name can be given anew.
+_watched: dict[str, object] = {}
 
 #: Held while the tracker is started, and around a fork: no child may inherit a tracker that is half started.
 _lock = threading.RLock()
@@ -44,14 +44,26 @@ def start() -> None:
                 _tell(f"REGISTER:/{name}:shared_memory")
 
 
-def watch(name: str, identity: tuple[int, int]) -> None:
+def expect(name: str) -> object:
+    """Watches a name that this process is about to make: who is killed between making and watching would leave it.
+
+    Returns:
+        What stands for the object until there is one, for :func:`forget`.
+    """
+    unborn = object()
+    if _watched.setdefault(name, unborn) is unborn:
+        watch(name, unborn)
+    return unborn
+
+
+def watch(name: str, identity: object) -> None:
     """Has the shared-memory object ``name`` unlinked when this process ends; ``identity`` is its (device, inode)."""
     _watched[name] = identity
     if not _tell(f"REGISTER:/{name}:shared_memory"):
         start()
 
 
-def forget(name: str, identity: tuple[int, int]) -> None:
+def forget(name: str, identity: object) -> None:
     """Takes back :func:`watch`; nothing happens where this process does not watch that object under ``name``.
 
     Finalizers call it, wherever garbage collection runs: it takes no lock.
