@@ -84,6 +84,13 @@ class Clock(gym.Env[Any, Any]):
     def double(self, x: Any, *, plus: Any = 0) -> Any:
         return 2 * x + plus
 
+    def apply(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+    def reset_later(self) -> None:
+        """What ``reset`` does, as a call."""
+        self.reset()
+
 
 def twice(t: int) -> np.ndarray:
     """What a ``Clock`` observes unless it is told otherwise."""

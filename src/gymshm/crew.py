@@ -28,7 +28,7 @@ from .exchange import Exchange, share
 from .failures import Failure, rebuild
 from .ordering import fence
 from .policy import DeathPolicy, Deaths, derived_seed
-from .reply import ALL_IN_COLUMNS, Reply, dumps, unpickled
+from .reply import ALL_IN_COLUMNS, FAREWELL, Reply, dumps, unpickled
 from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Report, Setup
 from .worker_process import Employment, Stage, WorkerProcess, end_all
 
@@ -506,7 +506,8 @@ class Crew:
                     del waiting[connection]
                     continue
                 if packet and waiting[connection].stage is Stage.SERVING:
-                    failures += unpickled(packet, waiting[connection].envs.start).failures
+                    reply = unpickled(packet, waiting[connection].envs.start)
+                    failures += reply.failures if reply.turn == FAREWELL else []
         for worker in asked:
             worker.process.join(max(0.0, deadline - time.monotonic()))
         return failures

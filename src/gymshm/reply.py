@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from .failures import Failure, capture
 
-__all__ = ["ALL_IN_COLUMNS", "Info", "Reply", "Schema", "dumps", "pickled", "unpickled"]
+__all__ = ["ALL_IN_COLUMNS", "FAREWELL", "Info", "Reply", "Schema", "dumps", "pickled", "unpickled"]
 
 #: (index of the environment, its info).
 Info: TypeAlias = tuple[int, dict[str, Any]]
@@ -29,7 +29,8 @@ class Reply:
         observations: One per environment, where observations travel pickled.
         results: One per environment, of a call.
         failures: Of the environments that raised.
-        turn: The environment whose turn this is the reply to, where environments take turns; else -1.
+        turn: The environment whose turn this is the reply to, where environments take turns; :data:`FAREWELL` of the
+            reply to being told to close; else -1.
     """
 
     __slots__ = (
@@ -61,6 +62,9 @@ class Reply:
         """Whether there is anything to tell."""
         return any(getattr(self, name) not in (None, []) for name in self._CONTENT)
 
+
+#: The ``turn`` of a worker's last reply.
+FAREWELL: Final = -2
 
 #: The reply that every environment's info stands in columns, and there is nothing else to tell.
 ALL_IN_COLUMNS: Final = Reply()

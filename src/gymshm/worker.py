@@ -35,7 +35,7 @@ from .env_group import EnvGroup
 from .exchange import Exchange, Terms
 from .failures import capture
 from .ordering import fence
-from .reply import ALL_IN_COLUMNS, Reply, pickled
+from .reply import ALL_IN_COLUMNS, FAREWELL, Reply, pickled
 from .segment import attach_once
 
 __all__ = [
@@ -235,6 +235,7 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             continue
         elif operation == Operation.CLOSE:
             reply = Reply()
+            reply.turn = FAREWELL
             try:
                 group.close()
             except SystemExit:
