@@ -45,9 +45,7 @@ def main() -> int:
     text = f"{machine.sentence(described)}\n\n{asked}"
     if options.json != "-":
         print(text)
-    if options.readme:
-        write_readme("bench_read_write", text)
-    return 0
+    return write_readme("bench_read_write", text, described["others"]) if options.readme else 0
 
 
 def _measure(row: Row, rounds: int) -> dict[str, list[float]]:

@@ -62,9 +62,7 @@ def main() -> int:
     text = f"{machine.sentence(described)}\n\n{asked}"
     if options.json != "-":
         print(text)
-    if options.readme:
-        write_readme("bench_vector_env", text)
-    return 0
+    return write_readme("bench_vector_env", text, described["others"]) if options.readme else 0
 
 
 def title(row: Row) -> str:

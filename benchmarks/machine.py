@@ -10,7 +10,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-__all__ = ["Neighbours", "cpus", "describe", "sentence"]
+__all__ = ["TOLERABLE", "Neighbours", "cpus", "describe", "sentence"]
 
 #: The share of the CPUs that others may take before figures say little of what was to be measured.
 TOLERABLE = 0.05

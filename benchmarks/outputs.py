@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from machine import TOLERABLE
+
 __all__ = ["parse", "write_json", "write_readme"]
 
 _README = Path(__file__).with_name("README.md")
@@ -42,12 +44,18 @@ def write_json(target: str, lines: Iterable[dict[str, Any]]) -> None:
         Path(target).write_text(text)
 
 
-def write_readme(section: str, text: str) -> None:
-    """Puts ``text`` between the two marks of ``section`` in the README.
+def write_readme(section: str, text: str, others: float) -> int:
+    """Puts ``text`` between the two marks of ``section`` in the README; not if ``others`` took too much of the CPUs.
+
+    Returns:
+        An exit code.
 
     Raises:
         ValueError: It has no such marks.
     """
+    if others > TOLERABLE:
+        print(f"{_README.name} stays as it is: others took {100 * others:.0f} % of the CPUs.", file=sys.stderr)
+        return 1
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     content, replaced = re.subn(
         f"{re.escape(begin)}.*{re.escape(end)}",
@@ -58,3 +66,4 @@ def write_readme(section: str, text: str) -> None:
     if not replaced:
         raise ValueError(f"Expected {begin} and {end} in {_README.name}.")
     _README.write_text(content)
+    return 0

@@ -1,24 +1,36 @@
-"""What processes cost beside time: memory and CPU use of this process's children, from ``/proc``. Linux only."""
+"""Which processes there are, and what they cost beside time: memory and CPU use. From ``/proc``, so Linux only."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 
-__all__ = ["cpu_share", "descendants", "pss"]
+__all__ = ["cpu_share", "descendants", "group_lives", "pss"]
+
+
+def _processes() -> Iterator[tuple[int, str, int, int]]:
+    """Pid, state, parent and process group of every process."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    state, parent, group = file.read().rpartition(")")[2].split()[:3]
+            except OSError:
+                continue  # ended meanwhile
+            yield int(entry), state, int(parent), int(group)
+
+
+def group_lives(group: int) -> bool:
+    """Whether a process of ``group`` is left; one that has ended and waits for its parent to notice is not."""
+    return any(its_group == group and state not in "ZX" for _, state, _, its_group in _processes())
 
 
 def descendants() -> list[int]:
     """Pids of all processes that this one started, directly or not."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    parent = int(file.read().rpartition(")")[2].split()[1])
-            except OSError:
-                continue  # ended meanwhile
-            children.setdefault(parent, []).append(int(entry))
+    for pid, _, parent, _ in _processes():
+        children.setdefault(parent, []).append(pid)
     found, queue = [], [os.getpid()]
     while queue:
         queue += (pids := children.get(queue.pop(), []))

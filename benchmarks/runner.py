@@ -32,6 +32,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
+import probes
 from machine import cpus
 
 __all__ = ["METRICS", "Failed", "Spec", "measure"]
@@ -45,7 +46,11 @@ _PATIENCE = 120.0
 #: Seconds that a contender steps before each sample, to have its memory in the caches again.
 _WARM_UP = 0.05
 
+#: Seconds after a step in which idling may still cost something.
 _GRACE = 0.01
+
+#: Seconds that a contender is given to end by itself.
+_END_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,10 @@ class _Life:
         self._signal(signal.SIGCONT)
         try:
             self._connection.send_bytes(b"null")
-            self._process.wait(10)
+            self._process.wait(_END_PATIENCE)
+            deadline = time.monotonic() + _END_PATIENCE
+            while probes.group_lives(self._process.pid) and time.monotonic() < deadline:
+                time.sleep(0.01)  # a resource tracker outlives the others, and has things to remove
         except (OSError, subprocess.TimeoutExpired):
             pass
         self._kill()
@@ -175,7 +183,7 @@ class _Life:
         lines = [line.strip() for line in self._errors if line.strip()]
         return lines[-1] if lines else f"ended with code {self._process.poll()}"
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: int) -> None:
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:
@@ -213,12 +221,9 @@ def _child(fd: int, name: str, workload: str, n: int, context: str | None) -> No
     contender.close()
     for process in multiprocessing.active_children():
         process.join(1)  # or nobody counts the CPU time that it took
-    os._exit(0)  # with some packages imported, an interpreter takes seconds to end
 
 
 def _sample(contender: Any, metric: str, seconds: float) -> float:
-    import probes
-
     contender.run(_WARM_UP)
     if metric == "rate":
         return float(contender.run(seconds))
