@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, get_context
@@ -26,23 +25,22 @@ from ..create import create_shared_memory
 from ..layout import rows
 from ..row_writer import row_writer
 from ..views import leaves, segment_of, views
-from .text import CommandError, size_text, table
+from .text import CommandError, positive, progress_bar, show_progress, size_text, table
 
 __all__ = ["SUMMARY", "configure", "run"]
 
 SUMMARY = "Runs environments in processes that attach by name, and reads what they write without copying it."
 
-#: Seconds between two looks at the counters, and the width of the progress bar in characters.
+#: Seconds between two looks at the counters.
 _INTERVAL = 0.05
-_WIDTH = 30
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("env_id", metavar="ENV_ID", nargs="?", default="CartPole-v1", help="default: %(default)s")
-    parser.add_argument("--num-envs", metavar="N", type=_positive, default=4, help="one process each; default: 4")
+    parser.add_argument("--num-envs", metavar="N", type=positive, default=4, help="one process each; default: 4")
     parser.add_argument(
-        "--steps", metavar="STEPS", type=_positive, default=10_000, help="of each environment; default: 10000"
+        "--steps", metavar="STEPS", type=positive, default=10_000, help="of each environment; default: 10000"
     )
 
 
@@ -137,11 +135,8 @@ def _wait(processes: Sequence[BaseProcess], done: Callable[[], bool]) -> None:
 
 def _show(steps: int, total: int, start: float) -> bool:
     """Draws the progress bar, where somebody sees it; whether all is done."""
-    if sys.stderr.isatty():
-        bar = ("#" * (_WIDTH * steps // total)).ljust(_WIDTH, "-")
-        rate = steps / (time.perf_counter() - start)
-        end = "\n" if steps == total else ""
-        print(f"\r[{bar}] {100 * steps // total:3} % {rate:12,.0f} steps/s ", end=end, file=sys.stderr, flush=True)
+    rate = steps / (time.perf_counter() - start)
+    show_progress(f"{progress_bar(steps, total)} {rate:12,.0f} steps/s ", end="\n" if steps == total else "")
     return steps == total
 
 
@@ -153,10 +148,3 @@ def _what_is_there(memory: Any) -> str:
         first = np.array2string(leaf.live_view()[0], precision=3, threshold=8, edgeitems=2).replace("\n", "")
         table_rows.append((row.path, row.dtype, row.shape, first if len(first) < 60 else f"{first[:57]}..."))
     return table(("PATH", "DTYPE", "SHAPE", "ENVIRONMENT 0, READ IN PLACE"), table_rows)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not positive")
-    return number

@@ -1,10 +1,16 @@
-"""How commands speak: tables, sizes, names, and the error that becomes one line on stderr."""
+"""How commands speak: tables, sizes, names, progress, and the error that becomes one line on stderr."""
 
 from __future__ import annotations
 
+import argparse
+import sys
+
 from ..tables import printable, table
 
-__all__ = ["CommandError", "name_text", "size_text", "table"]
+__all__ = ["CommandError", "name_text", "positive", "progress_bar", "seconds", "show_progress", "size_text", "table"]
+
+#: Characters of the progress bar.
+_WIDTH = 30
 
 
 class CommandError(Exception):
@@ -24,3 +30,30 @@ def size_text(nbytes: int) -> str:
 def name_text(name: str) -> str:
     """A segment's name for a terminal: another program may have put anything in it."""
     return printable(name)
+
+
+def progress_bar(done: int, total: int) -> str:
+    """How much of ``total`` is done: ``[######------]  50 %``."""
+    return f"[{('#' * (_WIDTH * done // total)).ljust(_WIDTH, '-')}] {100 * done // total:3} %"
+
+
+def show_progress(line: str, end: str = "") -> None:
+    """Shows ``line`` in place of the one before, on stderr, where somebody sees it."""
+    if sys.stderr.isatty():
+        print(f"\x1b[2K\r{line}", end=end, file=sys.stderr, flush=True)
+
+
+def positive(text: str) -> int:
+    """An argument that is a positive integer."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not positive")
+    return number
+
+
+def seconds(text: str) -> float:
+    """An argument that is a time above 0."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no time above 0 seconds")
+    return number
