@@ -17,6 +17,7 @@ from .crew import TurnKeeper
 from .env_group import EnvGroup
 from .exchange import Exchange
 from .failures import Failure, capture
+from .ordering import store_fence
 from .reply import Reply
 from .worker import Operation, Report, Setup, report
 
@@ -42,6 +43,7 @@ class LocalCrew:
         self.seeds: Sequence[int | None] = [None] * len(env_fns)
         self.last_good = 0
         self._told: collections.deque[Reply] = collections.deque()
+        self._sequence = 0
 
     def start(self, timeout: float | None) -> list[Report]:
         """Builds the environments; ``timeout`` can't be kept here."""
@@ -54,12 +56,14 @@ class LocalCrew:
         """Binds the arrays."""
         assert self._group is not None
         self._group.bind(exchange)
+        self._line, self._reply_line = exchange.lines(0)
         return [setup.matches(self._group)]
 
     def post(self, operation: Operation, slot: int = 0, payloads: Sequence[Any] | None = None) -> None:
         """Carries out ``operation``."""
         assert self._group is not None
         group = self._group
+        message = self._announce(operation, slot)
         if operation is Operation.STEP:
             self._reply = group.step(slot)
         elif operation is Operation.STEP_WITH:
@@ -70,6 +74,15 @@ class LocalCrew:
             assert payloads is not None
             perform = {Operation.RESET: group.reset, Operation.CALL: group.call, Operation.SET_ATTR: group.set_attr}
             self._reply = perform[operation](*payloads[0])  # type: ignore[operator]
+        store_fence()
+        self._reply_line[0] = message
+
+    def _announce(self, operation: int, slot: int = 0) -> int:
+        """Writes down what is under way, as a parent of workers does: onlookers go by it (see ``snapshot``)."""
+        self._sequence = sequence = self._sequence + 1
+        self._line[0] = message = sequence << 24 | operation << 16 | slot
+        store_fence()
+        return message
 
     def wait(self, timeout: float | None = None) -> list[Reply | None]:
         """The reply to what was posted; there is nothing to wait for."""
@@ -77,10 +90,12 @@ class LocalCrew:
 
     def post_turns(self, workers: Iterable[int]) -> None:
         """Serves the environments that are asked."""
+        self._announce(Operation.TURN)
         self._serve_turns(None)
 
     def post_turn_resets(self, payloads: Sequence[Any], mark: Callable[[], None]) -> None:
         """Resets all environments, each as a turn of its own."""
+        self._announce(Operation.TURN_RESET)
         mark()
         self._serve_turns(payloads[0])
 
