@@ -47,7 +47,7 @@ def test_each_handle_has_its_array_and_a_buffer_of_its_bytes(space, n):
     for leaf in leaves(memory_of(space, n)):
         assert leaf.view.shape == (n, *leaf.shape)
         assert leaf.view.dtype == leaf.dtype
-        assert (leaf.n, leaf.scalar) == (n, leaf.dtype.type)
+        assert (leaf.n, leaf.scalar) == (n, leaf.dtype.type if leaf.shape == () else None)
         buffer = leaf.get_obj()
         assert (buffer.nbytes, buffer.readonly, buffer.c_contiguous) == (leaf.view.nbytes, False, True)
         assert np.shares_memory(np.frombuffer(buffer, np.uint8), leaf.view) == (leaf.view.size > 0)

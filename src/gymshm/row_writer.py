@@ -16,7 +16,7 @@ several times what the stores cost. What is generated is one flat function. For 
         if not fits:
             return slow(value)
         try:
-            a1[...] = v1
+            a1[:] = v1.reshape(-1)
             a2[0] = v2
         except ValueError:
             slow(value)
@@ -25,8 +25,9 @@ Rules of this file:
 
 1. The generated code takes only what surely fits. Everything else, errors included, goes to ``slow``, which is
    ``write_to_shared_memory`` itself: so there is one place that decides, and one that words errors.
-2. Check everything, then store: as there. (A store fails only where a memoryview refuses what numpy takes: an array
-   that is not aligned. What fits is then stored once more, the whole of it.)
+2. Check everything, then store: as there. The first store alone may check for itself: where it fails, nothing was
+   written. The others fail only where a memoryview refuses what numpy takes, an array that is not aligned: what fits is
+   then stored once more, the whole of it.
 3. No value and no key ever becomes source text; they are names in the function's globals.
 """
 
@@ -96,6 +97,7 @@ class _Source:
         self._loads: list[str] = []
         self._conditions: list[str] = []
         self._choices: list[str] = []
+        self._first: list[str] = []
         self._stores: list[str] = []
         self._numbers = itertools.count(1)
 
@@ -122,7 +124,7 @@ class _Source:
                 "        return slow(value)",
                 *(f"    {line}" for line in begin),
                 "    try:",
-                *(f"        {line}" for line in self._stores or ["pass"]),
+                *(f"        {line}" for line in [*self._first, *self._stores] or ["pass"]),
                 "    except ValueError:",
                 "        slow(value)",
                 *(f"    {line}" for line in end),
@@ -173,13 +175,15 @@ class _Source:
                 most = self._name("most", float(np.finfo(leaf.dtype).max))
                 condition = f"type({value}) is float and -{most} <= {value} <= {most} or {condition}"
             condition = f"type({value}) is {self._name('t', leaf.scalar)} or {condition}"
-        elif native and len(leaf.shape) == 1 and 0 not in leaf.shape and value == "value":
-            # The only leaf: its store checks shape and dtype itself, and nothing else would be left half written.
+        first = native and len(leaf.shape) == 1 and 0 not in leaf.shape and not self._first
+        if first:
+            # What is stored first may check dtype and shape by itself, for nothing else is left half written then.
             condition = f"type({value}) is ndarray"
         self._conditions.append(f"({condition})")
-        if native and len(leaf.shape) <= 1 and 0 not in leaf.shape:
-            target = self._name("a", (row if leaf.shape else row.reshape(1)).data)
-            self._stores.append(f"{target}[{':' if leaf.shape else 0}] = {value}")
+        if native and 0 not in leaf.shape:
+            flat = value if len(leaf.shape) <= 1 else f"{value}.reshape(-1)"
+            stores = self._first if first else self._stores
+            stores.append(f"{self._name('a', row.reshape(-1).data)}[{':' if leaf.shape else 0}] = {flat}")
         else:
             self._stores.append(f"{self._name('a', row)}[...] = {value}")
 

@@ -33,6 +33,9 @@ __all__ = [
 #: What ``create_shared_memory`` returns: leaf handles, nested as the space is.
 Memory: TypeAlias = Any
 
+#: How many rows a handle keeps at most: they are objects.
+_MOST_ROWS = 4096
+
 
 class ArrayLeaf:
     """The handle of one array of numbers in a segment.
@@ -44,9 +47,10 @@ class ArrayLeaf:
         dtype: The dtype.
         shape: The shape of one environment's value.
         n: Number of environments.
-        scalar: numpy's scalar type for the dtype.
+        scalar: Where a value is one number, numpy's scalar type for it; else None.
         low, high: Where a value is one integer, the least and the greatest that the dtype has; else None.
         versions: The segment's versions of rows, for who writes one; None where it has none.
+        rows: The view's rows that were written lately, by their index: who finds one here may store in it.
     """
 
     __slots__ = (
@@ -56,6 +60,7 @@ class ArrayLeaf:
         "high",
         "low",
         "n",
+        "rows",
         "scalar",
         "segment",
         "shape",
@@ -69,9 +74,10 @@ class ArrayLeaf:
         lead = segment.header.layout.fields[number[0]].lead
         self.segment, self._number, self.versions = segment, number, segment.versions
         self.view: np.ndarray | None = segment.array(leaf)
+        self.rows: dict[int, np.ndarray] = {}
         self.dtype, self.shape = self.view.dtype, leaf.shape[len(lead) :]
         self.n = lead[-1] if lead else 1
-        self.scalar = self.dtype.type
+        self.scalar = self.dtype.type if self.shape == () else None
         self.low = self.high = None
         if self.shape == () and self.dtype.kind in "iu":
             self.low, self.high = int(np.iinfo(self.dtype).min), int(np.iinfo(self.dtype).max)
@@ -84,15 +90,23 @@ class ArrayLeaf:
             Mismatch: It does not fit.
         """
         kind = type(value)
+        # The common cases, at a tenth of the price.
         if kind is np.ndarray and value.dtype is self.dtype and value.shape == self.shape:
-            return value  # the common cases, at a tenth of the price
-        if self.low is not None and (kind is self.scalar or (kind is int and self.low <= value <= self.high)):
+            return value
+        if kind is self.scalar or (kind is int and self.low is not None and self.low <= value <= self.high):
             return value
         return fit(value, self.dtype, self.shape)
 
     def read(self) -> Any:
         """The batch: a new view, shape ``(n, *shape)``."""
         return self.live_view()[...]
+
+    def remember(self, index: int) -> None:
+        """Keeps row ``index``, an int in range, for the next time that it is written."""
+        if self.view is not None and index not in self.rows:
+            if len(self.rows) == _MOST_ROWS:
+                self.rows.clear()
+            self.rows[index] = self.view[index, ...]
 
     def live_view(self) -> np.ndarray:
         """The view.
@@ -118,6 +132,7 @@ class ArrayLeaf:
     def release(self) -> None:
         """Gives up the view; the segment calls it."""
         self.view = self.versions = None
+        self.rows.clear()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """As a name: the other process attaches, once for all leaves."""
