@@ -49,6 +49,13 @@ def row(space: gs.Space[Any], batch: Any, i: int) -> Any:
     return batch[i, ...] if isinstance(batch, np.ndarray) else batch[i]
 
 
+#: The environment of a child that imports what tests share; what this process was told to import stays ahead of others.
+CHILD_ENV = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join(filter(None, [os.path.dirname(__file__), os.environ.get("PYTHONPATH")])),
+}
+
+
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
     """The first true result of ``condition()``; an AssertionError where none comes within ``seconds``."""
     deadline = time.monotonic() + seconds
@@ -97,7 +104,7 @@ def run_isolated(
     """
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs the permission to mount, in a mount namespace of its own")
-    env = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    env = dict(CHILD_ENV)
     mounts = f"mount -t tmpfs -o size={shm} tmpfs /dev/shm"
     if tmp is not None:
         env["TMPDIR"] = str(tmp[0])

@@ -248,7 +248,6 @@ def test_clean_removes_orphans_alone():
         """
         import os
         from pathlib import Path
-        sys.path.insert(0, os.environ["PYTHONPATH"])
         from forgery import segment_bytes
         memory = gymshm.create_shared_memory(Discrete(2))
         Path("/dev/shm/damaged").write_bytes(bytes(segment_bytes()).replace(b"token", b"Token"))

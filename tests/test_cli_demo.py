@@ -13,7 +13,7 @@ import pytest
 
 import gymshm
 from gymshm import cli
-from support import run_python, wait_until
+from support import CHILD_ENV, run_python, wait_until
 
 SHM = Path("/dev/shm")
 COMMAND = [sys.executable, "-m", "gymshm"]
@@ -61,7 +61,7 @@ def test_demo_tells_of_an_environment_that_fails():
         if __name__ == "__main__":
             sys.exit(main(["demo", "child_tasks:Failing-v0", "--num-envs", "2", "--steps", "100"]))
         """,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env=CHILD_ENV,
     )
     assert done.returncode == 1
     assert re.search(r"^gymshm demo: environment [01] ended with exit code 1$", done.stderr, re.MULTILINE)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 import gymshm
 from child_tasks import make, nested, plain
-from support import check_python, running_python
+from support import CHILD_ENV, check_python, running_python
 
 #: Started on its own, with the name on its command line: at each line on stdin it tells what stands in the segment.
 ONLOOKER = """
@@ -27,7 +25,6 @@ ONLOOKER = """
         for _ in sys.stdin:
             print(json.dumps(plain(attachment.read())), flush=True)
 """
-ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
 
 
 def seen_by(onlooker: subprocess.Popen[str]) -> Any:
@@ -53,7 +50,7 @@ def test_an_onlooker_sees_what_gymnasium_s_vector_environment_observes(env_id, m
     env = AsyncVectorEnv([functools.partial(make, env_id)] * 3, context=method)
     try:
         (name,) = names
-        with running_python(ONLOOKER, name, env=ENV) as onlooker:
+        with running_python(ONLOOKER, name, env=CHILD_ENV) as onlooker:
             assert onlooker.stdout is not None
             assert json.loads(onlooker.stdout.readline()) == [repr(env.single_observation_space), 3]
             env.action_space.seed(1)

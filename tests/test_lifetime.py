@@ -10,10 +10,10 @@ import pytest
 
 import gymshm
 from child_tasks import SPACE
+from support import CHILD_ENV as TESTS
 from support import check_python, run_python, wait_until
 
 SHM = Path("/dev/shm")
-TESTS = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
 
 CREATE = """
     import atexit, gc, os, signal, sys, threading, time

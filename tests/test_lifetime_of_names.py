@@ -6,8 +6,9 @@ import signal
 
 import gymshm
 from child_tasks import SPACE
+from support import CHILD_ENV as TESTS
 from support import check_python, running_python
-from test_lifetime import CREATE, SHM, TESTS, create_and
+from test_lifetime import CREATE, SHM, create_and
 
 
 def test_an_unlink_by_an_attacher_takes_the_name_and_leaves_the_views():
