@@ -80,6 +80,8 @@ def _outline(space: gs.Space[Any]) -> tuple[Description, list[gs.Space[Any]]]:
     foreign: list[gs.Space[Any]] = []
 
     def is_foreign(part: gs.Space[Any]) -> bool:
+        if type(part) in _create.plain:
+            return False
         if _create.custom(type(part)) is None:
             _create.stand_in(part)
             return False

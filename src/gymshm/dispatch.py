@@ -59,6 +59,7 @@ class Function:
         for space, handler in self._built_in.items():
             self._ours.register(space, handler)
         self.plain: dict[type, Handler] = dict(self._built_in)
+        self._seen: list[Any] = []
         self.refresh()
         _functions.append(self)
 
@@ -79,6 +80,10 @@ class Function:
 
     def refresh(self) -> bool:
         """Takes out of ``plain`` what somebody overrode; whether that was anything new."""
+        registered = [*map(self._ours.registry.get, self._built_in), *map(self._theirs.registry.get, self._built_in)]
+        if registered == self._seen:
+            return False
+        self._seen = registered
         overridden = [space for space in self.plain if self.custom(space) is not None]
         for space in overridden:
             del self.plain[space]

@@ -23,6 +23,8 @@ from .spaces import NUMERIC_KINDS, Array, Branch, Coded, Description, Foreign, J
 
 __all__ = ["OpaqueKey", "from_json", "key_text", "rebuild", "to_json"]
 
+_NUMERIC = re.compile(rf"[<>|][{NUMERIC_KINDS}][0-9]{{1,2}}").fullmatch
+
 
 @dataclass(frozen=True)
 class OpaqueKey:
@@ -102,14 +104,14 @@ def _size(obj: Json) -> int:
 
 def _dtype_from_json(obj: Json) -> np.dtype[Any]:
     """The dtype whose ``str`` this is. numpy itself would take much more for one, records and objects among it."""
-    if not re.fullmatch(rf"[<>|][{NUMERIC_KINDS}][0-9]{{1,2}}", _typed(obj, str)):
+    if not _NUMERIC(_typed(obj, str)):
         raise ValueError(f"dtype {obj!r} is not numeric")
     return np.dtype(obj)
 
 
 def key_text(key: Hashable) -> str:
     """``key`` as it would be written in Python: the same for the creator and for who has nothing but the segment."""
-    return repr(_key_from_json(_key_to_json(key), 0))
+    return repr(key if type(key) in (str, int) else _key_from_json(_key_to_json(key), 0))
 
 
 def _plain(key: Hashable) -> Hashable:
@@ -128,7 +130,8 @@ def _plain(key: Hashable) -> Hashable:
 
 def _key_to_json(key: Hashable) -> Json:
     """``[type, value]``, so that ``1``, ``"1"``, ``1.0`` and ``True`` stay apart."""
-    key = _plain(key)
+    if type(key) is not str:
+        key = _plain(key)
     if key is None or type(key) in (bool, int):
         return [type(key).__name__, key]
     if type(key) is str:

@@ -191,8 +191,7 @@ def _parameters(space: gs.Space[Any]) -> Json:
 
 def _array_to_json(array: Any, dtype: np.dtype[Any]) -> Json:
     """Bytes, not decimal text: infinities, longdouble and byte order survive. One item where all are the same."""
-    array = np.ascontiguousarray(array, dtype)
-    flat = array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
-    uniform = array.size > 0 and bool((flat == flat[0]).all())
-    data = (flat[0] if uniform else flat).tobytes()
-    return {"uniform": uniform, "bytes": base64.b64encode(data).decode("ascii")}
+    data = np.asarray(array, dtype).tobytes()
+    item = data[: dtype.itemsize]
+    uniform = data == item * (len(data) // dtype.itemsize) and data != b""
+    return {"uniform": uniform, "bytes": base64.b64encode(item if uniform else data).decode("ascii")}

@@ -6,6 +6,7 @@ and travels between processes as (segment's name, digest, number of the leaf): b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -80,7 +81,7 @@ class ArrayLeaf:
         self.scalar = self.dtype.type if self.shape == () else None
         self.low = self.high = None
         if self.shape == () and self.dtype.kind in "iu":
-            self.low, self.high = int(np.iinfo(self.dtype).min), int(np.iinfo(self.dtype).max)
+            self.low, self.high = _limits(self.dtype)
         segment.dependents.add(self)
 
     def check(self, value: Any) -> Any:
@@ -151,6 +152,12 @@ class ArrayLeaf:
         """
         row = row_of(self.segment.header, self._number)
         return layout_html(f"gymshm leaf in {self.segment.name}", [row])
+
+
+@functools.cache
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and the greatest integer of ``dtype``."""
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
 class TextLeaf(ArrayLeaf):
