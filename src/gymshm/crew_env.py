@@ -122,13 +122,12 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._state = AsyncState.DEFAULT
         for reply in replies:
             if reply is not None and reply.failures:
-                failures = [failure for reply in replies if reply is not None for failure in reply.failures]
-                self._drop(state, replies, [failure.env for failure in failures])
-                raise self._raised(failures)
+                self._drop(replies)
+                raise self._raised([failure for reply in replies if reply is not None for failure in reply.failures])
         return replies
 
-    def _drop(self, state: AsyncState, replies: Sequence[Reply | None], failed: Sequence[int]) -> None:
-        """Takes what later calls build on out of ``replies`` that nobody gets, since some environments ``failed``."""
+    def _drop(self, replies: Sequence[Reply | None]) -> None:
+        """Takes what later replies build on out of ``replies`` that nobody gets, since the call failed."""
 
     def _raised(self, failures: list[Failure]) -> BaseException:
         """What to raise for ``failures``; reports each in gymnasium's own words, which people search logs for."""

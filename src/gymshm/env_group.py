@@ -157,6 +157,7 @@ class EnvGroup:
             except BaseException as error:
                 reply = reply if reply is not None else Reply()
                 reply.failures.append(self._capture(i, error))
+                self._show_as_before(i, slot)
         return reply
 
     def turns(
@@ -231,6 +232,7 @@ class EnvGroup:
                 raise
             except BaseException as error:
                 reply.failures.append(self._capture(i, error, "reset()"))
+                self._show_as_before(i, slot)
         if self._exchange.terms.observation_space is None:
             reply.observations = list(self._observations)
         return reply
@@ -340,6 +342,17 @@ class EnvGroup:
                 reply.final_infos.append((self.start + i, info))
             return self.envs[i].reset()
         return observation, info
+
+    def _show_as_before(self, i: int, slot: int) -> None:
+        """Has an environment that failed show in ``slot`` what was seen of it last, which stands in the slot before.
+
+        Done here, before the reply: after that, onlookers take the row for calm.
+        """
+        terms = self._exchange.terms
+        if terms.slots > 1:
+            rows = np.zeros(terms.num_envs, np.bool_)
+            rows[self.start + i] = True
+            self._exchange.carry_over((slot - 1) % terms.slots, slot, rows)
 
     def _reset_instead(self, i: int) -> Callable[[Any], Any]:
         """Stands in the place of ``step`` for the one step after an episode's end."""

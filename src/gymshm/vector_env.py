@@ -522,13 +522,8 @@ class ShmVectorEnv(CrewVectorEnv):
             self.single_observation_space, self._exchange.observations[self._slot], self.num_envs
         )
 
-    def _drop(self, state: AsyncState, replies: Sequence[Reply | None], failed: Sequence[int]) -> None:
+    def _drop(self, replies: Sequence[Reply | None]) -> None:
         self._infos.learn(replies)
-        if self._rows > 1 and state is not AsyncState.WAITING_CALL:
-            # Who failed wrote nothing into the slot that is current now: it shows what it showed before.
-            rows = np.zeros(self.num_envs, np.bool_)
-            rows[list(failed)] = True
-            self._exchange.carry_over((self._slot - 1) % self._rows, self._slot, rows)
 
     def _take_observations(self, replies: Sequence[Reply | None]) -> Any:
         if self._terms.observation_space is None:
