@@ -123,6 +123,20 @@ def test_who_died_between_two_steps_is_missed_in_the_next_one():
     envs.close()
 
 
+def test_ends_that_a_dead_worker_told_are_not_told_again():
+    # It tells the end of an episode in one slot, and dies before it comes back to that.
+    envs = mortals(2, num_workers=1, autoreset_mode="SameStep")
+    envs.reset()
+    assert envs.step(fates(2, env0=KILL))[3].tolist() == [True, True]
+    assert envs.step(fates(2, env1=KILL))[3].tolist() == [True, True]
+    for t in (1, 2, 3):
+        observations, _, terminations, truncations, _ = envs.step(fates(2))
+        assert observations[:, 0].tolist() == [t, t]
+        assert not terminations.any()
+        assert not truncations.any()
+    envs.close()
+
+
 def test_actions_that_travel_pickled_are_handed_over_again():
     envs = mortals()
     envs.reset()

@@ -75,7 +75,7 @@ class EnvGroup:
         self._terminations = [ends[own].data for ends in exchange.terminations]
         self._truncations = [ends[own].data for ends in exchange.truncations]
         self._columns = ColumnWriter(exchange, indices)
-        self._has_ends = [False] * terms.slots
+        self._has_ends = [True] * terms.slots  # of a process before this one, perhaps
         self._no_ends = np.zeros(len(self.envs), np.bool_).data
         self._actions = [
             rows_reader(terms.action_space, memory, indices.start, indices.stop)
