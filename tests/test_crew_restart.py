@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
 import signal
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -652,6 +654,21 @@ def test_a_hundred_restarts_leave_nothing():
         envs.step(fates(2))
     assert held() == before
     envs.close()
+
+
+@pytest.mark.parametrize("policy", ["restart", "raise"])
+@pytest.mark.parametrize("fate", [KILL, HANG])
+def test_who_saw_deaths_and_is_dropped_ends_its_workers(policy, fate):
+    envs = mortals(2, step_timeout=1.0, on_worker_death=policy)
+    envs.reset()
+    with contextlib.suppress(WorkerDiedError):
+        envs.step(fates(2, env0=fate))
+    processes = envs.processes
+    gone = weakref.ref(envs)
+    del envs
+    gc.collect()
+    assert gone() is None
+    assert not any(process.is_alive() for process in processes)
 
 
 def test_a_worker_ends_with_its_parent_also_where_that_has_forked():

@@ -205,7 +205,7 @@ class Crew:
                 if packed is not None:
                     worker.connection.send_bytes(packed[worker.number])
             except BlockingIOError:
-                worker.hung(self._during, self._told_limit())  # wait() says so
+                worker.foreseen = worker.hung(self._during, self._told_limit())  # wait() says so
             except OSError:
                 pass  # dead: wait() finds out, and says so
 
@@ -407,7 +407,7 @@ class Crew:
         try:
             packet = worker.bell.receive()
         except BlockingIOError:
-            worker.hung(self._during, self._told_limit())  # attend() says so
+            worker.foreseen = worker.hung(self._during, self._told_limit())  # attend() says so
             return None
         except (EOFError, OSError):
             return None

@@ -60,7 +60,8 @@ class Deaths:
     def __init__(self, policy: DeathPolicy) -> None:
         """Nobody died yet."""
         self._policy = policy
-        self._recent: list[tuple[float, WorkerDiedError]] = []
+        # Their texts: an exception holds on to the frames that it went through, and all that these know.
+        self._recent: list[tuple[float, str]] = []
 
     def count(self, death: WorkerDiedError) -> None:
         """Takes note of ``death``.
@@ -70,7 +71,7 @@ class Deaths:
         """
         now, policy = time.monotonic(), self._policy
         self._recent = [(when, past) for when, past in self._recent if now - when < policy.restart_window]
-        self._recent.append((now, death))
+        self._recent.append((now, str(death)))
         if len(self._recent) > policy.max_restarts:
             history = "\n".join(f"- {now - when:.1f} s ago: {past}" for when, past in self._recent)
             limit = f"max_restarts={policy.max_restarts} in {policy.restart_window} s"

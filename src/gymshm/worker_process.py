@@ -86,6 +86,7 @@ class WorkerProcess:
         stage: How far it is.
         launched_at: When its process was started.
         asked_at: When it was asked for what it is at, where somebody counts.
+        foreseen: How it died, where that is known before somebody asks :meth:`died`.
     """
 
     def __init__(self, number: int, envs: range, employment: Employment) -> None:
@@ -97,7 +98,7 @@ class WorkerProcess:
         self.stage = Stage.ENDED
         self.launched_at = self.asked_at = 0.0
         self._stack: Any = None
-        self._end: WorkerDiedError | None = None
+        self.foreseen: WorkerDiedError | None = None
 
     def launch(self, colleagues: Sequence[WorkerProcess]) -> None:
         """Starts the process; ``colleagues`` have connections that a fork would copy."""
@@ -127,7 +128,7 @@ class WorkerProcess:
             theirs.close()
             if their_stack is not None:
                 their_stack.close()
-        self.process, self.bell, self._end = process, None, None
+        self.process, self.bell, self.foreseen = process, None, None
         self.stage, self.launched_at = Stage.BUILDING, time.monotonic()
 
     def own_ends(self) -> list[Any]:
@@ -162,9 +163,10 @@ class WorkerProcess:
         return pickle.loads(self.connection.recv_bytes())
 
     def died(self, during: str) -> WorkerDiedError:
-        """What to raise where the process is gone, or its connection is; where it hung before, that."""
-        if self._end is not None:
-            return self._end
+        """What to raise where the process is gone, or its connection is."""
+        if self.foreseen is not None:
+            death, self.foreseen = self.foreseen, None  # it is not to be held here with all its frames
+            return death
         self.process.join(END_SECONDS)  # its connection closes a moment before its exit code is there
         code = self.process.exitcode
         how = "closed its connection" if code is None else f"exit code {code}"
@@ -188,8 +190,7 @@ class WorkerProcess:
             f" in:\n{stack}" if stack else "; it could not say where (stopped, or in code that holds the interpreter)"
         )
         text = f"did not finish within {limit} during {during}, and was killed. It hung{told}"
-        self._end = self._death(text, self.process.exitcode, during)
-        return self._end
+        return self._death(text, self.process.exitcode, during)
 
     def _death(self, text: str, code: int | None, during: str) -> WorkerDiedError:
         of = f"worker {self.number} of {self._employment.num_workers} (environments {self.span})"
