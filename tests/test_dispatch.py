@@ -134,6 +134,18 @@ def test_a_handler_for_a_built_in_space_replaces_ours_everywhere():
     assert used(gs.MultiBinary(1), [1]) is None
 
 
+def test_a_handler_that_comes_later_is_seen_also_in_rows_that_were_written_before():
+    space, value = gs.Box(0, 9, (2,)), np.ones(2, np.float32)
+    memory = create_shared_memory(space)
+    for _ in range(2):
+        write_to_shared_memory(space, 0, value, memory)
+    seen = []
+    write_to_shared_memory.register(gs.Box, lambda space, index, value, memory: seen.append(index))
+    write_to_shared_memory(space, 0, value * 2, memory)
+    assert seen == [0]
+    assert memory.view.tolist() == [[1, 1]]
+
+
 def test_a_handler_that_a_third_party_puts_in_the_place_of_gymnasiums_is_honoured():
     space = gs.Dict(a=gs.Discrete(9), b=gs.Box(0, 1, (2,)))
     before = create_shared_memory(space, 2)
@@ -402,8 +414,8 @@ def test_iterate_refuses_a_custom_space_in_both_texts():
         iterate(space, [1, 2])
     assert str(caught.value) == (
         f"Unable to iterate over [1, 2], since {space} is a custom `gym.Space` instance (i.e. not one of `Box`, "
-        f"`Dict`, etc...). Space of type `{Custom}` doesn't have an registered `iterate` function. Register `{Custom}` for "
-        "`iterate` to support it."
+        f"`Dict`, etc...). Space of type `{Custom}` doesn't have an registered `iterate` function. Register "
+        f"`{Custom}` for `iterate` to support it."
     )
 
 

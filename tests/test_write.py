@@ -186,6 +186,64 @@ def test_an_index_of_any_integer_type_is_fine(space, value, index):
     assert (batch[1] == value).all()
 
 
+@pytest.mark.parametrize("index", [1.0, np.float64(1), -1, 2], ids=repr)
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_an_index_is_checked_also_where_its_row_was_written_before(index, snapshots):
+    # Among the keys of a dict, 1.0 would be 1.
+    memory = create_shared_memory(BYTES, 2, snapshots=snapshots)
+    value = np.ones(2, np.uint8)
+    for row_index in (0, 1, 0, 1):
+        write_to_shared_memory(BYTES, row_index, value, memory)
+    with pytest.raises(IndexError, match=r"Expected an integer index in \[0, 2\)"):
+        write_to_shared_memory(BYTES, index, value * 2, memory)
+    assert (memory.view == 1).all()
+
+
+@pytest.mark.parametrize("bad", [np.ones(3, np.uint8), np.ones((1, 2), np.uint8), np.ones(2), np.ones(1, np.uint8)])
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_a_value_is_checked_also_where_its_row_was_written_before(bad, snapshots):
+    memory = create_shared_memory(BYTES, 1, snapshots=snapshots)
+    for _ in range(3):
+        write_to_shared_memory(BYTES, 0, np.full(2, 7, np.uint8), memory)
+    with pytest.raises((TypeError, ValueError)):
+        write_to_shared_memory(BYTES, 0, bad, memory)
+    assert memory.view.tolist() == [[7, 7]]
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_a_row_that_was_written_before_is_closed_with_the_others(snapshots):
+    memory = create_shared_memory(BYTES, 1, snapshots=snapshots)
+    value = np.ones(2, np.uint8)
+    for _ in range(2):
+        write_to_shared_memory(BYTES, 0, value, memory)
+    gymshm.segment_of(memory).close()
+    with pytest.raises(ValueError, match="is closed in this process"):
+        write_to_shared_memory(BYTES, 0, value, memory)
+
+
+def test_a_handle_keeps_a_bounded_number_of_rows(monkeypatch):
+    monkeypatch.setattr(gymshm.views, "_MOST_ROWS", 3)
+    memory = create_shared_memory(BYTES, 10)
+    for _ in range(2):
+        for index in range(10):
+            write_to_shared_memory(BYTES, index, np.full(2, index, np.uint8), memory)
+            assert len(memory.rows) <= 3
+    assert memory.view.tolist() == [[index] * 2 for index in range(10)]
+
+
+def test_a_version_is_even_again_after_every_write_that_came_to_its_end():
+    memory = create_shared_memory(BYTES, 2, snapshots=True)
+    versions = [0]
+    for value in (np.ones(2, np.uint8), np.ones(2, np.uint8), [1, 2], np.zeros(2, np.uint8)):
+        write_to_shared_memory(BYTES, 1, value, memory)
+        versions.append(memory.versions[1])
+    with pytest.raises(ValueError, match="Expected shape"):
+        write_to_shared_memory(BYTES, 1, [1], memory)
+    assert versions == sorted(set(versions))
+    assert not any(version % 2 for version in versions)
+    assert (memory.versions[0], memory.versions[1]) == (0, versions[-1])
+
+
 def test_no_index_is_in_range_of_no_rows():
     with pytest.raises(IndexError, match=r"Expected an integer index in \[0, 0\), got int 0"):
         write_to_shared_memory(BYTES, 0, np.zeros(2, np.uint8), create_shared_memory(BYTES, 0))

@@ -86,7 +86,10 @@ def write_to_shared_memory(space: gs.Space[Any], index: int, value: Any, shared_
 
 
 def _store_versioned(pending: Pending, index: int, versions: memoryview) -> None:
-    # Odd while the row is neither old nor new (also where a writer before died in between): onlookers wait for even.
+    """The second pass, for memory whose rows have versions.
+
+    A version is odd while its row is neither old nor new, also where a writer died in between: onlookers wait for even.
+    """
     version = versions[index] | 1
     versions[index] = version
     store_fence()
