@@ -30,8 +30,8 @@ from witness import EXIT, SPACE, Witness, checksum, expected
 
 NUM_ENVS, NUM_WORKERS, EPISODE = 8, 4, 60
 
-#: Seconds. A step may take its limit, what asking a stopped worker for its stack takes, and starts of new workers, some of
-#: which are stopped as well.
+#: Seconds. A step may take its limit, what asking a stopped worker for its stack takes, and starts of new workers, some
+#: of which are stopped as well.
 STEP_TIMEOUT, START_TIMEOUT = 1.0, 15.0
 BOUND = 60.0
 
