@@ -15,10 +15,8 @@ import pytest
 from gymnasium.spaces import Discrete
 
 import gymshm
-from gymshm import backing, dispatch
-from gymshm.creator import Status
-from gymshm.header import MAGIC
-from gymshm.inventory import find
+from gymshm import backing, dispatch, links
+from gymshm.header import HEADER_SIZE, MAGIC
 from gymshm.spaces import describe
 from support import wait_until
 
@@ -117,7 +115,7 @@ _LOOKS = {"segments": _segments, "descriptors": _descriptors, "processes": _proc
 def _ours(kind: str, new: set[Any]) -> set[Any]:
     """``new`` without what other processes of this machine do, and what multiprocessing keeps for good."""
     if kind == "segments":
-        return new and {found.name for found in find() if found.name in new and _is_ours(found)}
+        return {name for name in new if _is_ours(name)}
     server: Any = forkserver._forkserver  # type: ignore[attr-defined]
     tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
     if kind == "descriptors":
@@ -129,11 +127,17 @@ def _ours(kind: str, new: set[Any]) -> set[Any]:
     return new
 
 
-def _is_ours(found: Any) -> bool:
-    """Whether it was made by this process, by one that it started, or by one that is gone."""
-    if found.header is None or found.status is not Status.ALIVE:
+def _is_ours(name: str) -> bool:
+    """Whether a segment was made by this process, by one that it started, or by one that is gone."""
+    try:
+        # Read and not mapped: it may be another session's, who may truncate it at any moment.
+        with open(os.path.join(links.SHM_DIRECTORY, name), "rb") as file:
+            raw = file.read(HEADER_SIZE)
+    except OSError:
+        return False  # gone meanwhile
+    pid: int | None = int.from_bytes(raw[24:32], "little")
+    if _parent(pid) is None:
         return True
-    pid = found.header.creator.pid
     while pid not in (None, 0, os.getpid()):
         pid = _parent(pid)
     return bool(pid)
