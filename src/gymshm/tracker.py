@@ -21,10 +21,11 @@ import os
 import signal
 import sys
 import threading
+from multiprocessing import resource_tracker
 from multiprocessing.resource_tracker import ResourceTracker
 from typing import Any
 
-__all__ = ["expect", "forget", "start", "watch"]
+__all__ = ["expect", "forget", "start", "start_common", "watch"]
 
 _tracker: Any = ResourceTracker()
 
@@ -42,6 +43,14 @@ def start() -> None:
             _launch()
             for name in list(_watched):  # the one before was killed
                 _tell(f"REGISTER:/{name}:shared_memory")
+
+
+def start_common() -> None:
+    """Starts the tracker of ``multiprocessing``, if it does not run; for before a process is spawned.
+
+    Spawning needs it, and would start it in the middle; and its start lets SIGINT through that was held back.
+    """
+    resource_tracker.ensure_running()
 
 
 def expect(name: str) -> object:

@@ -157,6 +157,7 @@ def main(
     for end in inherited:
         end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # who started this process has held it back
     threading.Thread(target=_exit_with_parent, name="gymshm-parent-watch", daemon=True).start()
     with connection, contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         group = _build(connection, env_fns.fn, start, autoreset_mode)

@@ -13,8 +13,9 @@ import pickle
 import signal
 import socket
 import struct
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
@@ -23,6 +24,7 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
+from . import tracker
 from .doorbell import Doorbell
 from .errors import WorkerDiedError
 from .worker import STACK_SIGNAL, main
@@ -122,14 +124,14 @@ class WorkerProcess:
             daemon=job.daemon,
         )
         try:
-            with clear_mpi_env_vars():
+            with clear_mpi_env_vars(), _interrupts_held(job.context.get_start_method()):
                 process.start()
+                self.process, self.bell, self.foreseen = process, None, None
+                self.stage, self.launched_at = Stage.BUILDING, time.monotonic()
         finally:
             theirs.close()
             if their_stack is not None:
                 their_stack.close()
-        self.process, self.bell, self.foreseen = process, None, None
-        self.stage, self.launched_at = Stage.BUILDING, time.monotonic()
 
     def own_ends(self) -> list[Any]:
         """The open connections that lead to the process."""
@@ -227,6 +229,33 @@ class WorkerProcess:
         self.stage = Stage.ENDED
         for end in self.own_ends():
             end.close()
+
+
+@contextlib.contextmanager
+def _interrupts_held(start_method: str) -> Iterator[None]:
+    """Holds SIGINT back, here and in a process that is started meanwhile, which lets it through once it ignores it.
+
+    Not where the fork server starts it: that has a mask of its own, for others too.
+    """
+    if start_method == "forkserver":
+        yield
+        return
+    if start_method == "spawn":
+        tracker.start_common()
+    came: list[int] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # The mask is this thread's alone: a thread of numpy's may take the signal, and then it is this one that Python
+    # interrupts. So for as long as it takes, the signal is only noted.
+    notes = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
+    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number)) if notes else None
+    try:
+        yield
+    finally:
+        if notes:
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def end_all(processes: Sequence[Any]) -> None:
