@@ -18,7 +18,7 @@ from gymshm.header import MAGIC, READY_OFFSET, build
 from gymshm.inventory import Found
 from gymshm.plan import Field, plan
 from gymshm.spaces import outline
-from support import run_isolated
+from support import run_isolated, run_python
 
 SHM = Path("/dev/shm")
 SPACE = gs.Box(0, 9, (3,))
@@ -275,3 +275,29 @@ def test_a_link_into_another_pid_namespace_is_of_unknown_status():
         assert os.path.islink("/dev/shm/elsewhere")
         """
     )
+
+
+def test_a_segment_that_is_truncated_while_it_is_looked_at_kills_nobody():
+    code = """
+    import threading, gymshm
+    from gymshm import inventory
+    from gymnasium.spaces import Box
+    memory = gymshm.create_shared_memory(Box(0, 1, (4,)), n=2)
+    name = gymshm.segment_of(memory).name
+    path, done = "/dev/shm/" + name, threading.Event()
+    with open(path, "rb") as file:
+        whole = file.read()
+    def truncate_and_restore():
+        while not done.is_set():
+            with open(path, "r+b") as file:
+                file.truncate(0)
+                file.write(whole)
+    thread = threading.Thread(target=truncate_and_restore)
+    thread.start()
+    for _ in range(3000):
+        list(inventory.find())
+    done.set()
+    thread.join()
+    """
+    told = run_python(code)
+    assert (told.returncode, told.stderr) == (0, "")

@@ -31,7 +31,7 @@ import mmap
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ import numpy as np
 from . import links, tracker
 from .errors import SegmentFormatError, SegmentNotFoundError
 
-__all__ = ["Backing", "attach", "identity_of", "is_taken", "names"]
+__all__ = ["Backing", "attach", "identity_of", "is_taken", "names", "read_head"]
 
 #: Seconds that :func:`attach` waits for a creator that has made the name and not yet sized the object.
 _SIZE_PATIENCE = 1.0
@@ -144,6 +144,33 @@ def attach(name: str, *, writeable: bool = True) -> tuple[Backing, np.ndarray]:
 def is_taken(name: str) -> bool:
     """Whether something has that name, as far as that can be seen: macOS shows nothing."""
     return os.path.lexists(os.path.join(links.SHM_DIRECTORY, name)) or links.find(name) is not None
+
+
+def read_head(name: str, fixed: int, nbytes_of: Callable[[bytes], int]) -> tuple[Backing, bytes, int]:
+    """Reads the first bytes under ``name``, without mapping them; also how many there are in all.
+
+    Args:
+        name: The name.
+        fixed: How many bytes to read at first.
+        nbytes_of: Tells from these how many to read in the end.
+
+    Raises:
+        SegmentNotFoundError: Nothing has that name.
+        SegmentFormatError: It is no regular file.
+        ValueError: ``name`` can't be a name.
+        OSError: It may not be opened.
+    """
+    _check_name(name)
+    descriptor, path = _open(name, os.O_RDONLY)
+    try:
+        told = os.fstat(descriptor)
+        if stat.S_IFMT(told.st_mode) not in (0, stat.S_IFREG):
+            raise SegmentFormatError(name, f"Segment {name!r} can't be read: it has no bytes.")
+        head = os.pread(descriptor, fixed, 0)
+        head += os.pread(descriptor, max(0, min(nbytes_of(head), told.st_size) - len(head)), len(head))
+        return Backing(name, (told.st_dev, told.st_ino), path), head, told.st_size
+    finally:
+        os.close(descriptor)
 
 
 def names(prefix: bytes) -> Iterator[str]:

@@ -84,8 +84,20 @@ def build(layout: LayoutPlan, n: int, creator: Creator, token: str) -> tuple[byt
     return raw, Header(layout, n, creator, token, digest, data_offset, nbytes)
 
 
-def parse(raw: memoryview, name: str) -> Header:
-    """What the header at the start of ``raw``, the bytes of the whole segment ``name``, says.
+def head_nbytes(fixed: bytes) -> int:
+    """Bytes of the whole header that starts with ``fixed``; the length of ``fixed`` itself, if that starts none."""
+    if len(fixed) < HEADER_SIZE or fixed[: len(MAGIC)] != MAGIC:
+        return len(fixed)
+    return HEADER_SIZE + int(_FIXED.unpack(fixed)[2])
+
+
+def parse(raw: memoryview, name: str, size: int | None = None) -> Header:
+    """What the header at the start of ``raw``, the bytes of the segment ``name``, says.
+
+    Args:
+        raw: The whole header, at least.
+        name: The segment's name, for errors.
+        size: Bytes of the whole segment; None where ``raw`` is all of it.
 
     Raises:
         SegmentFormatError: It is not ours, of another version, unfinished, truncated or broken.
@@ -94,6 +106,7 @@ def parse(raw: memoryview, name: str) -> Header:
     def broken(why: str) -> SegmentFormatError:
         return SegmentFormatError(name, f"Segment {name!r} can't be read: {why}.")
 
+    size = raw.nbytes if size is None else size
     if raw.nbytes < HEADER_SIZE:
         raise broken(f"expected a header of {HEADER_SIZE} bytes, got {raw.nbytes} bytes in all")
     magic, version, json_size, nbytes, pid, start, digest, ready = _FIXED.unpack(raw[:HEADER_SIZE])
@@ -103,8 +116,8 @@ def parse(raw: memoryview, name: str) -> Header:
         raise broken(f"it is of version {version}, this gymshm reads {VERSION}; use the same gymshm on both sides")
     if ready != 1:
         raise broken("its creator has not finished it; try again")
-    if nbytes > raw.nbytes or HEADER_SIZE + json_size > nbytes:
-        raise broken(f"it is truncated: its header tells of {nbytes} bytes, there are {raw.nbytes}")
+    if nbytes > size or HEADER_SIZE + json_size > nbytes:
+        raise broken(f"it is truncated: its header tells of {nbytes} bytes, there are {size}")
     text = bytes(raw[HEADER_SIZE : HEADER_SIZE + json_size])
     fixed = _FIXED.pack(magic, version, json_size, nbytes, pid, start, bytes(16), 0)
     if _digest(fixed, text) != digest:

@@ -13,7 +13,7 @@ from . import backing, links
 from .backing import Backing
 from .creator import Status, status
 from .errors import SegmentFormatError, SegmentNotFoundError
-from .header import HEADER_SIZE, MAGIC, READY_OFFSET, Header, parse
+from .header import HEADER_SIZE, MAGIC, READY_OFFSET, Header, head_nbytes, parse
 
 __all__ = ["Found", "examine", "find", "remove", "sweep"]
 
@@ -61,7 +61,8 @@ def examine(name: str) -> Found:
         ValueError: ``name`` can't be a name.
     """
     try:
-        named, root = backing.attach(name, writeable=False)
+        # Read, not mapped: who truncates a segment meanwhile would kill us with a SIGBUS.
+        named, raw, nbytes = backing.read_head(name, HEADER_SIZE, head_nbytes)
     except SegmentNotFoundError as error:
         link = links.find(name)
         if link is None:
@@ -69,16 +70,15 @@ def examine(name: str) -> Found:
         lost = Status.ORPHANED if link.reachable else Status.UNKNOWN
         return Found(Backing(name, link.identity, link.path), 0, None, lost, str(error))
     locked = named.is_locked()
-    raw = root.data
     try:
-        header = parse(raw, name)
+        header = parse(memoryview(raw), name, nbytes)
     except SegmentFormatError as error:
-        if bytes(raw[: len(MAGIC)]) != MAGIC:
+        if raw[: len(MAGIC)] != MAGIC:
             raise
-        unfinished = raw.nbytes >= HEADER_SIZE and not any(raw[READY_OFFSET:HEADER_SIZE])
+        unfinished = len(raw) >= HEADER_SIZE and not any(raw[READY_OFFSET:HEADER_SIZE])
         told = Status.ALIVE if locked else Status.ORPHANED if unfinished and locked is False else Status.UNKNOWN
-        return Found(named, raw.nbytes, None, told, str(error))
-    return Found(named, raw.nbytes, header, status(header.creator, locked))
+        return Found(named, nbytes, None, told, str(error))
+    return Found(named, nbytes, header, status(header.creator, locked))
 
 
 def remove(found: Found) -> bool:
