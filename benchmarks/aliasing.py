@@ -108,7 +108,7 @@ def trial(verdict: Verdict, mode: str, shared_memory: bool, way: str, calls: int
 
 def main() -> int:
     """Trials of every kind."""
-    chosen = options(__doc__, calls=(150, 5_000, "calls of step or recv, in each trial"))
+    chosen = options(__doc__, calls=(100, 5_000, "calls of step or recv, in each trial"))
     columns = ("autoreset", "shared memory", "in", "calls", "deaths", "arrays kept", "overwritten", "changed")
     verdict = Verdict(*columns)
     for number, mode in enumerate(("NextStep", "SameStep", "Disabled")):

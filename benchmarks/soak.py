@@ -27,7 +27,7 @@ NUM_ENVS, NUM_WORKERS, EPISODE, LOOKS = 8, 2, 1000, 40
 
 def main() -> int:
     """Steps, checks, and counts."""
-    chosen = options(__doc__, steps=(64_000, 10_000_000, "steps of environments, 8 in each call"))
+    chosen = options(__doc__, steps=(40_000, 10_000_000, "steps of environments, 8 in each call"))
     verdict = Verdict("calls of step()", "steps of environments", "calls/s", "PSS, 2nd and last quarter", "held")
     env_fns = [functools.partial(Witness, i, EPISODE, told=i % 2 == 0) for i in range(NUM_ENVS)]
     envs = ShmVectorEnv(env_fns, num_workers=NUM_WORKERS)

@@ -122,7 +122,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--child"]:
         child(int(sys.argv[2]), int(sys.argv[3]))
         return 0
-    chosen = options(__doc__, headers=(2_000, 100_000, "headers in all"))
+    chosen = options(__doc__, headers=(1_000, 100_000, "headers in all"))
     verdict = Verdict("headers", "interpreters", "refused", "harmless", "headers/s")
     outcomes: collections.Counter[str] = collections.Counter()
     began, children = time.monotonic(), 0

@@ -32,8 +32,8 @@ NUM_ENVS, NUM_WORKERS, EPISODE = 8, 4, 60
 
 #: Seconds. A step may take its limit, what asking a stopped worker for its stack takes, and starts of new workers, some
 #: of which are stopped as well.
-STEP_TIMEOUT, START_TIMEOUT = 1.0, 15.0
-BOUND = 60.0
+STEP_TIMEOUT, BOUND = 1.0, 60.0
+START_TIMEOUTS = {"fork": 4.0, "spawn": 20.0, "forkserver": 15.0}
 
 #: Seconds from one death to the next, at most; a start of an interpreter takes longer than a fork.
 PAUSES = {"fork": 0.25, "spawn": 3.0, "forkserver": 1.0}
@@ -149,7 +149,7 @@ def vector_env(context: str) -> Iterator[ShmVectorEnv]:
         on_worker_death="restart",
         max_restarts=1 << 30,
         step_timeout=STEP_TIMEOUT,
-        start_timeout=START_TIMEOUT,
+        start_timeout=START_TIMEOUTS[context],
     )
     try:
         yield envs

@@ -155,19 +155,19 @@ def main() -> int:
     interpreters, rest = parser.parse_known_args()
     sys.argv[1:] = rest
     text = f"{__doc__}\n--python PATH ...: interpreters, each with gymshm installed; this one unless told.\n"
-    chosen = options(text, rounds=(4, 1000, "rounds for each start method and interpreter"))
+    chosen = options(text, rounds=(3, 1000, "rounds for each start method and interpreter"))
     verdict = Verdict("Python", "start method", "rounds", "ends")
     for python in interpreters.python:
         code = "import platform; print(platform.python_version())"
         version = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-        for context in CONTEXTS:
+        for number, context in enumerate(CONTEXTS):
             chance = random.Random(f"{chosen.seed} {context}")
             counts: dict[str, int] = dict.fromkeys(ENDS, 0)
             for i in range(chosen.rounds):
-                end = ENDS[(chosen.seed + i) % len(ENDS)]
+                end = ENDS[(chosen.seed + number * chosen.rounds + i) % len(ENDS)]
                 counts[end] += 1
                 look(verdict, python, context, chance.choice(KINDS), end, chance.randrange(1 << 30))
-            ends = ", ".join(f"{number} {end}" for end, number in counts.items() if number)
+            ends = ", ".join(f"{count} {end}" for end, count in counts.items() if count)
             verdict.row(version, context, chosen.rounds, ends)
     return verdict.finish()
 
