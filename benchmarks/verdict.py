@@ -48,12 +48,12 @@ class Verdict:
         self._columns, self._rows = columns, list[Sequence[str]]()
         self._began = time.monotonic()
 
-    def expect(self, holds: Any, text: str) -> bool:
-        """Takes note of a violation, told as ``text``, unless it ``holds``."""
+    def expect(self, holds: Any, *text: object) -> bool:
+        """Takes note of a violation unless it ``holds``, told as ``text``: parts that nobody formats until then."""
         if not holds:
             self.violations += 1
             if self.violations <= _SHOWN:
-                print(f"violation: {text}", file=sys.stderr, flush=True)
+                print("violation:", *text, file=sys.stderr, flush=True)
         return bool(holds)
 
     def row(self, *cells: object) -> None:
