@@ -271,13 +271,13 @@ def has_nan(value: Any) -> bool:
     return "nan" in repr(value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(games())
 def test_everything_is_the_same_without_processes(game):
     compare(game, num_workers=0, length=30)
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(games(), st.integers(1, 5))
 def test_everything_is_the_same_with_processes(game, num_workers):
     compare(game, num_workers=num_workers, length=40)
