@@ -20,9 +20,11 @@ from gymshm.header import HEADER_SIZE, MAGIC
 from gymshm.spaces import describe
 from support import wait_until
 
-hypothesis.settings.register_profile("tests", deadline=None, database=None, max_examples=60)
+hypothesis.settings.register_profile("tests", deadline=None, database=None, derandomize=True, max_examples=60)
 hypothesis.settings.register_profile("fast", parent=hypothesis.settings.get_profile("tests"), max_examples=10)
-hypothesis.settings.register_profile("long", parent=hypothesis.settings.get_profile("tests"), max_examples=2000)
+hypothesis.settings.register_profile(
+    "long", parent=hypothesis.settings.get_profile("tests"), derandomize=False, max_examples=2000
+)
 #: HYPOTHESIS_PROFILE=fast for a quick look, =long for a night.
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
