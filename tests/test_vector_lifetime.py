@@ -329,6 +329,66 @@ def test_after_an_interrupt_what_is_pending_can_be_waited_for(tmp_path):
         signal.signal(signal.SIGALRM, before)
 
 
+INTERRUPTED = """
+import random
+from gymnasium.error import NoAsyncCallError
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+def stop_clock():
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+def begin():
+    global envs, t
+    envs, t = clock_envs(4, context="fork", num_workers=2, info=INFO), 0
+    envs.reset()
+
+def check(result):
+    observations, rewards, _, _, infos = result
+    seen = observations[:, 0].astype(int).tolist()
+    assert len(set(seen)) == 1, seen
+    assert rewards.tolist() == seen, (rewards, seen)
+    assert not infos or infos["t"].tolist() == seen, (infos, seen)
+    # The result of one step may have been lost on its way to us.
+    assert t < seen[0] <= t + 2, (t, seen)
+    return seen[0]
+
+signal.signal(signal.SIGALRM, interrupt)
+random.seed(1)
+begin()
+resumed, refused = 0, 0
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 4e-4))
+        while True:
+            t = check(envs.step(zeros(4)))
+    except KeyboardInterrupt:
+        stop_clock()
+    try:
+        try:
+            t = check(envs.step_wait())
+        except NoAsyncCallError:
+            t = check(envs.step(zeros(4)))
+        resumed += 1
+    except RuntimeError as error:
+        assert "was interrupted in the middle" in str(error), error
+        refused += 1
+        envs.close()
+        begin()
+assert resumed > 10, (resumed, refused)
+envs.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("info", ["lambda t: {}", "lambda t: {'t': t, 'text': 'x' * (t % 50)}"])
+def test_after_an_interrupt_at_any_moment_results_are_right_or_refused(info):
+    code = INTERRUPTED.replace("INFO", info)
+    check_python(script(code), cwd=HERE)
+
+
 # --- forks of the parent ----------------------------------------------------------------------------------------------
 
 FORKS = {

@@ -30,7 +30,7 @@ from .ordering import fence
 from .policy import DeathPolicy, Deaths, derived_seed
 from .reply import ALL_IN_COLUMNS, FAREWELL, Reply, dumps, unpickled
 from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Report, Setup
-from .worker_process import Employment, Stage, WorkerProcess, end_all
+from .worker_process import END_SECONDS, Employment, Stage, WorkerProcess, end_all
 
 __all__ = ["Crew", "TurnKeeper"]
 
@@ -68,6 +68,7 @@ class Crew:
         seeds: What each environment was reset with last; a restart derives its seed from that.
         last_good: The slot that holds what the environments showed last, as far as a caller has seen it.
         restarts: How often each worker was started anew.
+        torn: Whether a request or a reply is half way: an interrupt now would lose the rest of it.
     """
 
     def __init__(self, employment: Employment, policy: DeathPolicy) -> None:
@@ -88,6 +89,7 @@ class Crew:
         # What each worker's environments showed last, where that travels pickled.
         self._seen: list[list[Any] | None] = [None] * len(shares)
         self._ended = False
+        self.torn = False
 
     @property
     def shares(self) -> list[range]:
@@ -230,6 +232,7 @@ class Crew:
                 if word == INFOS_IN_COLUMNS:
                     self._replies[worker.number] = ALL_IN_COLUMNS
                 elif word == PAYLOAD_FOLLOWS:
+                    self.torn = True
                     try:
                         packet = worker.bell.receive()
                         self._replies[worker.number] = unpickled(packet, worker.envs.start)
@@ -238,9 +241,11 @@ class Crew:
                     except (EOFError, OSError):
                         raise worker.died(self._during) from None
             except WorkerDiedError as death:
+                self.torn = False
                 self._replace(self._workers[death.worker], death, deadline)
                 continue
             del pending[0]
+            self.torn = False
         self.last_good = self._request[1]
         if self._setup.terms.observation_space is None:
             for number, reply in enumerate(self._replies):
@@ -471,6 +476,8 @@ class Crew:
         if self._ended:
             return []
         self._ended = True
+        if self.torn:
+            timeout = min(timeout, END_SECONDS)  # some may wait for the rest of a request for ever
         asked = [worker for worker in self._workers if worker.process is not None] if timeout > 0 else []
         self._sequence += 1
         for worker in asked:
@@ -497,12 +504,13 @@ class Crew:
         """Waits until the processes have ended, and takes what they say before they do."""
         failures: list[Failure] = []
         connection: Any
-        waiting: dict[Any, WorkerProcess] = {worker.connection: worker for worker in asked}
+        # Of a reply that is torn the rest would be read as something else.
+        waiting: dict[Any, WorkerProcess] = {} if self.torn else {worker.connection: worker for worker in asked}
         while waiting and (ready := wait(list(waiting), max(0.0, deadline - time.monotonic()))):
             for connection in ready:
                 try:
                     packet = connection.recv_bytes()
-                except (EOFError, OSError):  # closed, which is what is waited for
+                except Exception:  # closed, which is what is waited for; or nothing that can be read any more
                     del waiting[connection]
                     continue
                 if packet and waiting[connection].stage is Stage.SERVING:

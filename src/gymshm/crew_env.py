@@ -119,12 +119,33 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         except WorkerDiedError as error:
             self._broken, self._state = error, AsyncState.DEFAULT
             raise
+        except KeyboardInterrupt:
+            if self._crew.torn:
+                self._tear(f"{state.value}_wait")
+            raise
         self._state = AsyncState.DEFAULT
         for reply in replies:
             if reply is not None and reply.failures:
                 self._drop(replies)
                 raise self._raised([failure for reply in replies if reply is not None for failure in reply.failures])
         return replies
+
+    def _ask(self, state: AsyncState, operation: Operation, slot: int, payloads: Sequence[Any] | None = None) -> None:
+        """Posts a request to all workers, whose replies are waited for in ``state``."""
+        try:
+            self._crew.post(operation, slot, payloads)
+            self._slot, self._state = slot, state
+        except KeyboardInterrupt:
+            self._tear(f"{state.value}_async")
+            raise
+
+    def _tear(self, caller: str) -> None:
+        """Refuses all further calls: an interrupt came in the middle of a request, or of a reply."""
+        self._crew.torn, self._state = True, AsyncState.DEFAULT
+        self._broken = RuntimeError(
+            f"`{caller}` was interrupted in the middle of talking to the workers, some of which may be a call ahead. "
+            f"Close this {type(self).__name__} and make another one."
+        )
 
     def _drop(self, replies: Sequence[Reply | None]) -> None:
         """Takes what later replies build on out of ``replies`` that nobody gets, since the call failed."""
@@ -160,8 +181,8 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._check_idle("call_async")
         if name in _FORBIDDEN_CALLS:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._crew.post(Operation.CALL, self._slot, [(name, args, kwargs)] * len(self._crew.shares))
-        self._state = AsyncState.WAITING_CALL
+        payloads = [(name, args, kwargs)] * len(self._crew.shares)
+        self._ask(AsyncState.WAITING_CALL, Operation.CALL, self._slot, payloads)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Waits for :meth:`call_async`.
@@ -205,10 +226,8 @@ class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 "Values must be a list or tuple with length equal to the number of environments. "
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
-        self._crew.post(
-            Operation.SET_ATTR, self._slot, [(name, values[envs.start : envs.stop]) for envs in self._crew.shares]
-        )
-        self._state = AsyncState.WAITING_CALL
+        payloads = [(name, values[envs.start : envs.stop]) for envs in self._crew.shares]
+        self._ask(AsyncState.WAITING_CALL, Operation.SET_ATTR, self._slot, payloads)
         self._wait(AsyncState.WAITING_CALL, None)
 
     def render(self) -> tuple[Any, ...] | None:

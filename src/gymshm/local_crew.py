@@ -33,6 +33,7 @@ class LocalCrew:
     """
 
     processes: Sequence[Any] = ()
+    torn = False
 
     def __init__(self, env_fns: Sequence[Callable[[], Env[Any, Any]]], autoreset_mode: AutoresetMode) -> None:
         """Builds nothing yet."""

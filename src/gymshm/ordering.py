@@ -34,12 +34,20 @@ os.register_at_fork(after_in_child=_new_lock)
 
 def fence() -> None:
     """Keeps all stores and loads before it before, and all behind it behind."""
-    lock = _lock
-    lock.acquire()
-    lock.release()
+    _pass_lock()
     if not STORES_ARE_ORDERED:
-        lock.acquire()
+        _pass_lock()
+
+
+def _pass_lock() -> None:
+    lock = _lock
+    if lock.acquire(False):
         lock.release()
+    else:
+        # Another thread's, or left taken by an interrupt just there. It guards nothing: any other lock does as well.
+        _new_lock()
+        with _lock:
+            pass
 
 
 def store_fence() -> None:

@@ -296,13 +296,8 @@ class ShmVectorEnv(CrewVectorEnv):
             self._exchange.carry_over(self._slot, slot, np.logical_not(mask))
         told = zip(seeds, mask, self._crew.seeds, strict=True)
         self._crew.seeds = [new if chosen and new is not None else old for new, chosen, old in told]
-        self._crew.post(
-            Operation.RESET,
-            slot,
-            payloads=[(slot, seeds[e.start : e.stop], options, mask[e.start : e.stop]) for e in self._crew.shares],
-        )
-        self._slot = slot
-        self._state = AsyncState.WAITING_RESET
+        payloads = [(slot, seeds[e.start : e.stop], options, mask[e.start : e.stop]) for e in self._crew.shares]
+        self._ask(AsyncState.WAITING_RESET, Operation.RESET, slot, payloads)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Waits for :meth:`reset_async` and gives what :meth:`reset` gives.
@@ -353,15 +348,14 @@ class ShmVectorEnv(CrewVectorEnv):
         if slot == self._rows:
             slot = 0
         if self._write_actions and self._write_actions[slot](actions):
-            self._crew.post(Operation.STEP, slot)
+            self._ask(AsyncState.WAITING_STEP, Operation.STEP, slot)
         else:
             # As gymnasium hands them over: whatever iterating gives, pickled.
             rows = list(iterate(self.action_space, actions))
             if len(rows) != self.num_envs:
                 raise ValueError(f"Expected a batch of {self.num_envs} actions, got {len(rows)} of them.")
-            self._crew.post(Operation.STEP_WITH, slot, [rows[envs.start : envs.stop] for envs in self._crew.shares])
-        self._slot = slot
-        self._state = AsyncState.WAITING_STEP
+            payloads = [rows[envs.start : envs.stop] for envs in self._crew.shares]
+            self._ask(AsyncState.WAITING_STEP, Operation.STEP_WITH, slot, payloads)
 
     def step_wait(self, timeout: float | None = None) -> StepResult:
         """Waits for :meth:`step_async` and gives what :meth:`step` gives.
