@@ -51,8 +51,8 @@ class Clock(gym.Env[Any, Any]):
         action_space: gs.Space[Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.observation_space = observation_space or gs.Box(-1e6, 1e6, (2,), np.float32)
-        self.action_space = action_space or gs.Discrete(5)
+        self.observation_space = gs.Box(-1e6, 1e6, (2,), np.float32) if observation_space is None else observation_space
+        self.action_space = gs.Discrete(5) if action_space is None else action_space
         self.render_mode = render_mode
         self.episode, self.observe, self.reward, self.info = episode, observe or twice, reward, info
         self.act, self.act_in_reset, self.act_in_close = act, act_in_reset, act_in_close

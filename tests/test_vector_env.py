@@ -602,6 +602,14 @@ def test_differing_spaces_are_refused_unless_they_are_meant(num_workers):
 
 
 @BOTH
+def test_texts_of_other_characters_are_refused_as_sync_vector_env_does(num_workers):
+    fns = of_spaces(gs.Text(3, charset="ab"), gs.Text(3, charset="cd"))
+    for make in (SyncVectorEnv, lambda fns, **options: ShmVectorEnv(fns, num_workers=num_workers, **options)):
+        with pytest.raises(RuntimeError, match="do not share a common shape and dtype"):
+            make(fns, observation_mode="different")
+
+
+@BOTH
 def test_spaces_that_differ_in_shape_or_dtype_are_always_refused(num_workers):
     pair = (gs.Box(0, 9, (2, 2), np.float32), gs.Box(0, 9, (2,), np.float32))
     other_dtype = of_spaces(gs.Box(0, 1, (2,), np.float32), gs.Box(0, 1, (2,), np.float64))

@@ -1,0 +1,139 @@
+"""``worker``: how a worker process begins and ends, and what it says of its environments."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces as gs
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from environments import Clock, clocks
+from gymshm.env_group import EnvGroup
+from gymshm.exchange import Terms
+from gymshm.failures import Failure
+from gymshm.worker import Operation, Report, Setup, main, report
+from support import wait_until
+
+FORK = multiprocessing.get_context("fork")
+GO_AWAY = pickle.dumps(None)
+
+
+@contextlib.contextmanager
+def started(fns: list[Any], start: int = 0):
+    """A worker's process, and the parent's end of its connection."""
+    ours, theirs = FORK.Pipe()
+    process = FORK.Process(
+        target=main, args=(theirs, [ours], CloudpickleWrapper(fns), start, AutoresetMode.NEXT_STEP, None), daemon=True
+    )
+    process.start()
+    theirs.close()
+    try:
+        yield process, ours
+    finally:
+        ours.close()
+        process.kill()
+        process.join()
+        process.close()
+
+
+def group_of(fns: list[Any]) -> EnvGroup:
+    group = EnvGroup(0, AutoresetMode.NEXT_STEP)
+    group.build(fns)
+    return group
+
+
+def test_operations_fit_into_a_message():
+    assert all(0 < operation < 256 for operation in Operation)
+
+
+def test_a_report_has_the_facts_of_the_first_and_every_observation_space():
+    boxes = [gs.Box(0, high, (2,), np.float32) for high in (1, 2)]
+    told = report(group_of([lambda box=box: Clock(observation_space=box, render_mode="rgb_array") for box in boxes]))
+    assert told == Report(boxes, gs.Discrete(5), Clock.metadata, "rgb_array")
+    assert told.metadata is not Clock.metadata
+
+
+@pytest.mark.parametrize(
+    ("same_spaces", "spaces", "expected"),
+    [
+        (True, [gs.Box(0, 1, (2,)), gs.Box(0, 1, (2,))], True),
+        (True, [gs.Box(0, 1, (2,)), gs.Box(0, 2, (2,))], False),
+        (False, [gs.Box(0, 1, (2,)), gs.Box(0, 2, (2,))], True),
+        (False, [gs.Box(0, 1, (2,)), gs.Box(0, 1, (3,))], False),
+        (False, [gs.Box(0, 1, (2,)), gs.Box(0, 1, (2,), np.float64)], False),
+    ],
+)
+def test_spaces_have_to_be_equal_or_only_alike(same_spaces, spaces, expected):
+    terms = Terms(spaces[0], gs.Discrete(5), 2, 1, 1, False)
+    setup = Setup(("name", b"digest"), 0, terms, spaces[0], gs.Discrete(5), same_spaces)
+    group = group_of([lambda space=space: Clock(observation_space=space) for space in spaces])
+    assert setup.matches(group) == (expected, True)
+
+
+def test_action_spaces_have_to_be_equal():
+    terms = Terms(None, gs.Discrete(5), 2, 1, 1, False)
+    setup = Setup(("name", b"digest"), 0, terms, Clock().observation_space, gs.Discrete(5), True)
+    fns = [Clock, lambda: Clock(action_space=gs.Discrete(6))]
+    assert setup.matches(group_of(fns)) == (True, False)
+
+
+def test_a_worker_that_is_sent_away_closes_its_environments_and_ends(tmp_path):
+    closed = tmp_path / "closed"
+    with started(clocks(2, act_in_close=lambda env: closed.touch())) as (process, connection):
+        assert isinstance(pickle.loads(connection.recv_bytes()), Report)
+        connection.send_bytes(GO_AWAY)
+        process.join(60)
+        assert process.exitcode == 0
+    assert closed.exists()
+
+
+def test_a_worker_whose_parent_hangs_up_closes_its_environments_and_ends(tmp_path):
+    closed = tmp_path / "closed"
+    with started(clocks(2, act_in_close=lambda env: closed.touch())) as (process, connection):
+        connection.recv_bytes()
+        connection.close()
+        process.join(60)
+        assert process.exitcode == 0
+    assert closed.exists()
+
+
+def test_a_failure_to_build_is_told_with_the_index_of_the_environment():
+    def fail():
+        raise ValueError("bad")
+
+    with started([Clock, fail], start=4) as (process, connection):
+        failure = pickle.loads(connection.recv_bytes())
+        assert isinstance(failure, Failure)
+        assert failure.env == 5
+        assert "bad" in failure.text
+        process.join(60)
+        assert process.exitcode == 0
+
+
+def test_ctrl_c_is_the_parents_to_handle():
+    with started(clocks(1)) as (process, connection):
+        connection.recv_bytes()
+        os.kill(process.pid, signal.SIGINT)
+        connection.send_bytes(GO_AWAY)
+        process.join(60)
+        assert process.exitcode == 0
+
+
+def test_a_setup_that_leads_nowhere_is_told():
+    with started(clocks(1)) as (process, connection):
+        told = pickle.loads(connection.recv_bytes())
+        space = told.observation_spaces[0]
+        terms = Terms(space, told.action_space, 1, 1, 1, False)
+        setup = Setup(("gymshm-is-not-there", b"digest"), 0, terms, space, told.action_space, True)
+        connection.send_bytes(pickle.dumps(setup))
+        failure = pickle.loads(connection.recv_bytes())
+        assert "gymshm-is-not-there" in failure.text
+        wait_until(lambda: not process.is_alive())
