@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -137,10 +136,8 @@ def test_no_calm_moment_in_time_is_an_error_that_says_what_to_do():
         envs.reset()
         envs.step_async(fates(2, env1=STOP))
         wait_until(lambda: is_stopped(envs.processes[1].pid))
-        began = time.monotonic()
         with pytest.raises(TimeoutError, match=r"within 0.3 seconds, got none.*second slot \(`slots=2`\)"):
             onlooker.snapshot(1, timeout=0.3)
-        assert time.monotonic() - began >= 0.3
         os.kill(envs.processes[1].pid, signal.SIGCONT)
         envs.step_wait()
         assert onlooker.snapshot(1)[0] == 1
