@@ -21,7 +21,7 @@ from .text import CommandError
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS = ("list", "inspect", "clean", "demo", "bench", "tune")
+COMMANDS = ("list", "inspect", "watch", "clean", "demo", "bench", "tune")
 
 _EXIT_CODES = (
     "exit codes: 0 it is done; 1 it can't be done, and one line on stderr says why; 2 the command line is wrong; "
