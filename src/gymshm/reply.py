@@ -72,7 +72,8 @@ ALL_IN_COLUMNS: Final = Reply()
 
 def dumps(value: Any) -> Any:
     """``value`` as what travels between processes: with protocol 5, since those before lose arrays' byte order."""
-    return ForkingPickler.dumps(value, 5)
+    # Bytes, not the view that it gives: one that is collected before its buffer complains (3.13).
+    return bytes(ForkingPickler.dumps(value, 5))
 
 
 def pickled(reply: Reply, start: int) -> bytes:
