@@ -8,6 +8,32 @@
     gymshm.write_to_shared_memory(space, 3, value, memory)  # in any process: memory travels as a name
     batch = gymshm.read_from_shared_memory(space, memory, n=8)
     gymshm.segment_of(memory).name                          # ... by which any process can gymshm.attach(name)
+
+    envs = gymshm.ShmVectorEnv(env_fns)                     # where gymnasium's AsyncVectorEnv stood
+
+``help(gymshm.ShmVectorEnv)`` says how to choose its workers, copies and slots. What others call it:
+
+================================  ======================================================================================
+here                              there
+================================  ======================================================================================
+``ShmVectorEnv(env_fns)``         gymnasium ``AsyncVectorEnv``, Stable-Baselines3 ``SubprocVecEnv``, tianshou
+                                  ``ShmemVectorEnv``, PufferLib ``vector.Multiprocessing``
+``make_vec(id, num_envs)``        gymnasium ``make_vec``, Stable-Baselines3 ``make_vec_env``, EnvPool ``make``
+``num_workers=``                  PufferLib ``num_workers``, EnvPool ``num_threads``; elsewhere it is one process for
+                                  each environment
+``num_workers=0``                 gymnasium ``SyncVectorEnv``, Stable-Baselines3 and tianshou ``Dummy...``, PufferLib
+                                  ``vector.Serial``
+``batch_size=``                   PufferLib and EnvPool ``batch_size``, tianshou ``wait_num``
+``async_reset, recv, send``       PufferLib and EnvPool the same; tianshou ``step(action, id)``
+``infos["env_id"]``               tianshou and EnvPool ``info["env_id"]``, PufferLib an item of what ``recv`` returns
+``copy=False, slots=K``           gymnasium ``copy=False`` and PufferLib's buffers are like K = 1
+``autoreset_mode="SameStep"``,    what Stable-Baselines3 does, and its ``info["terminal_observation"]``
+``infos["final_obs"]``
+``autoreset_mode="Disabled"``,    what tianshou leaves to its caller: ``reset(id)``
+``options={"reset_mask": ...}``
+``call, get_attr, set_attr``      Stable-Baselines3 ``env_method, get_attr, set_attr``, tianshou ``get_env_attr,
+                                  set_env_attr``
+================================  ======================================================================================
 """
 
 from ._version import __version__

@@ -51,7 +51,63 @@ class ShmVectorEnv(CrewVectorEnv):
         >>> observations, infos = envs.reset(seed=42)
         >>> observations.shape
         (8, 4)
+        >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
         >>> envs.close()
+
+    How many workers:
+        A worker is a process that steps its share of the environments one after the other. The default, one for each
+        CPU that this process may use, suits environments that do some work. Waking a process takes a few microseconds,
+        so those whose step takes no longer are done sooner by fewer workers, or by none: ``num_workers="auto"``
+        measures a step and decides, and ``python -m gymshm tune ENV_ID`` tries what there is and says what to write.
+        More workers than CPUs help where environments wait for something else than a CPU. With ``num_workers=0`` all
+        runs in the calling process: for a debugger, and with no protection from an environment that crashes.
+
+    Copies and slots, or who owns what:
+        Observations stand in the segment; workers write them there. With ``copy=True`` a step returns a copy, which is
+        the caller's. With ``copy=False`` it returns views, which nobody copied: they show what workers write. Steps,
+        and resets, write slot after slot and then the first again, so of ``slots=K`` the K-th step after the one that
+        returned a view writes over it, and it holds for K - 1. Rewards, ends of episodes and infos are copies always,
+        and so are ``Text`` and ``OneOf``.
+
+        >>> envs = ShmVectorEnv([lambda: gym.make("CartPole-v1")] * 8, copy=False, slots=2)
+        >>> before, _ = envs.reset(seed=42)
+        >>> after = envs.step(envs.action_space.sample())[0]
+        >>> bool((before == after).any())  # both can be read: enough for (observation, action, next observation)
+        False
+        >>> envs.close()
+
+        :meth:`rollout` fills K = T + 1 slots as one array of T steps. It begins at the first slot whatever was written
+        last, so views from before it do not hold any more.
+
+        A tensor that ``torch.from_numpy`` makes of a view shares its memory, and with it all of this. A copy to a GPU
+        that goes on in the background (``non_blocking=True``) may read the segment after the call has returned: it has
+        to end before the slot comes round, or the GPU gets a part of another step. Wait for it, by
+        ``torch.cuda.synchronize()`` or an event recorded behind the copy, before the K-th step or the next rollout.
+
+    Environments that take turns:
+        :meth:`step` waits for the slowest environment. :meth:`send` and :meth:`recv` do not: ``recv`` gives those
+        ``batch_size`` environments that are ready first, told by ``infos["env_id"]``, while the others go on. What it
+        returns are copies. Such environments have one slot.
+
+        >>> envs = ShmVectorEnv([lambda: gym.make("CartPole-v1")] * 8, batch_size=4)
+        >>> envs.async_reset(seed=42)
+        >>> for _ in range(10):
+        ...     observations, rewards, terminations, truncations, infos = envs.recv()
+        ...     actions = (observations[:, 2] > 0).astype(int)
+        ...     envs.send(actions, infos["env_id"])
+        >>> observations.shape
+        (4, 4)
+        >>> envs.close()
+
+    What happens when something dies:
+        * An environment raises: so does the call that waits for it, with the same exception, and the worker's traceback
+          as its cause. The environments can be used again.
+        * A worker dies: the call raises :class:`WorkerDiedError` within a second, and says which worker, which
+          environments and how. All that is left then is ``close()``. With ``on_worker_death="restart"`` it is started
+          anew instead; its environments' episodes end as truncated, with ``worker_restarted`` in their infos.
+        * An environment hangs: with ``step_timeout`` its worker is killed, and that is a death, too.
+        * The calling process ends, in whatever way: its workers end, and nothing of the segment is left.
+        * Somebody forgets ``close()``: it is done when the object is dropped, or the interpreter exits.
 
     Attributes:
         num_envs: Number of environments, n.
