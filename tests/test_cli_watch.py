@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -394,6 +395,17 @@ def test_a_wrong_command_line_ends_with_2(argv, capsys):
     assert end.value.code == 2
 
 
+@contextlib.contextmanager
+def watching(*argv: str, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """The command beside the test; killed where it does not end by itself."""
+    with subprocess.Popen([*COMMAND, *argv], **options) as process:
+        try:
+            yield process
+            process.wait(30)
+        finally:
+            process.kill()
+
+
 TRAINING = """
 import sys, numpy as np
 from environments import clock_envs, zeros
@@ -421,8 +433,8 @@ def training() -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("how", ["closes", "is killed"])
 def test_it_ends_when_the_creator_closes_it_or_ends(training, how):
     name = training.stdout.readline().strip()
-    command = [*COMMAND, name, "--interval", "0.05"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with watching(name, "--interval", "0.05", text=True, **pipes) as watch:
         head = watch.stdout.readline()
         assert head == f"{name}: n=2, created by process {training.pid}, - steps/s\n"
         wait_until(lambda: re.search(r" [\d,]+ steps/s", watch.stdout.readline()))
@@ -440,7 +452,7 @@ def test_it_ends_when_the_creator_closes_it_or_ends(training, how):
 
 def test_a_creator_that_ended_before_the_next_look_is_not_waited_for(training):
     name = training.stdout.readline().strip()
-    with subprocess.Popen([*COMMAND, name, "--interval", "1000"], stdout=subprocess.PIPE, text=True) as watch:
+    with watching(name, "--interval", "1000", stdout=subprocess.PIPE, text=True) as watch:
         watch.stdout.readline()
         training.kill()
         out = watch.stdout.read()
@@ -453,7 +465,7 @@ def test_watching_changes_nothing(training):
     for _ in range(3):
         done = subprocess.run([*COMMAND, name, "--frames", "1"], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
-    with subprocess.Popen([*COMMAND, name], stdout=subprocess.PIPE) as watch:
+    with watching(name, stdout=subprocess.PIPE) as watch:
         watch.stdout.readline()
         watch.kill()
     with gymshm.attach(name, read_only=True) as attached:  # it is there still
@@ -465,7 +477,8 @@ def read_terminal(terminal: int, until: str, seconds: float = 20.0) -> str:
     """What comes out of a terminal, up to and including ``until``."""
     deadline, said = time.monotonic() + seconds, b""
     while until.encode() not in said:
-        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], said
+        assert time.monotonic() < deadline, said[-500:]
+        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], said[-500:]
         said += os.read(terminal, 1 << 16)
     return said.decode(errors="replace")
 
@@ -476,8 +489,8 @@ def test_a_terminal_is_given_back_as_it_was(signal_, code):
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
     env = {key: text for key, text in os.environ.items() if key not in ("COLUMNS", "LINES")}
-    command = [*COMMAND, gymshm.segment_of(memory).name, "--interval", "0.02"]
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=env) as process:
+    name = gymshm.segment_of(memory).name
+    with watching(name, "--interval", "0.02", stdout=theirs, stderr=theirs, env=env) as process:
         said = read_terminal(ours, "▀")
         assert said.startswith("\x1b[?1049h\x1b[?25l\x1b[H")
         process.send_signal(signal_)
@@ -494,7 +507,7 @@ def test_on_a_terminal_the_reason_of_the_end_stays():
     memory = values_memory(3)
     segment = gymshm.segment_of(memory)
     ours, theirs = pty.openpty()
-    with subprocess.Popen([*COMMAND, segment.name, "--interval", "0.02"], stdout=theirs, stderr=theirs) as process:
+    with watching(segment.name, "--interval", "0.02", stdout=theirs, stderr=theirs) as process:
         read_terminal(ours, "▀")
         segment.unlink()
         said = read_terminal(ours, "or ended\r\n")

@@ -120,7 +120,8 @@ def _show(panel: Panel, is_terminal: bool) -> None:
     panel.look()
     if is_terminal:
         size = shutil.get_terminal_size()
-        lines = panel.lines(size.columns, size.lines)
+        # Some terminals don't know their size, and Python 3.10 then says 0.
+        lines = panel.lines(size.columns or 80, size.lines or 24)
         sys.stdout.write(_HOME + f"{_CLEAR_LINE}\n".join(lines) + _CLEAR_LINE + _CLEAR_BELOW)
     else:
         sys.stdout.write("\n".join(panel.text()) + "\n\n")
