@@ -129,14 +129,16 @@ def off(actions: Any, random: np.random.Generator) -> Any:
         return tuple(off(part, random) for part in actions)
     if not isinstance(actions, np.ndarray):
         return actions
+    # Pickling loses a byte order that is not the machine's, unless an array is in C order and not of long doubles.
+    native = actions.dtype.isnative
     forms = [
         actions.tolist(),
         actions.astype(np.float64),
         actions.astype(object),
-        np.asfortranarray(actions),
-        np.repeat(actions, 2, axis=0)[::2],
+        np.asfortranarray(actions) if native else actions,
+        np.repeat(actions, 2, axis=0)[::2] if native else actions,
         actions[::-1][::-1],
-        actions.astype(actions.dtype.newbyteorder()),
+        actions.astype(actions.dtype.newbyteorder()) if actions.dtype.char != "g" else actions,
         list(actions),
     ]
     return forms[random.integers(len(forms))]
@@ -262,22 +264,34 @@ def assert_same_outcomes(ours: list[tuple[str, Any]], theirs: list[tuple[str, An
         assert our_name == name
         assert_same(outcome, expected, f"call {i}, {name}")
         if name == "step":
-            assert data_equivalence(outcome, expected, exact=True) or has_nan(expected)
+            assert is_beyond(expected) or data_equivalence(outcome, expected, exact=True)
     assert len(ours) >= len(theirs)
 
 
-def has_nan(value: Any) -> bool:
-    """Whether there may be a NaN in it, which for ``data_equivalence`` equals nothing."""
-    return "nan" in repr(value)
+def is_beyond(value: Any) -> bool:
+    """Whether ``data_equivalence`` can't tell: of a NaN, and of the other one of numpy's classes for 64 bits."""
+    if isinstance(value, dict | list | tuple):
+        return any(map(is_beyond, value.values() if isinstance(value, dict) else value))
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return any(map(is_beyond, value.ravel()))
+    return type(value) is np.longlong or "nan" in repr(value)
 
 
-@settings(max_examples=100)
+#: Of the profile: seconds by default, a night's worth with HYPOTHESIS_PROFILE=long.
+EXAMPLES = settings.default.max_examples
+
+
+@settings(max_examples=2 * EXAMPLES)
 @given(games())
 def test_everything_is_the_same_without_processes(game):
     compare(game, num_workers=0, length=30)
 
 
-@settings(max_examples=12)
+@settings(max_examples=EXAMPLES // 2)
 @given(games(), st.integers(1, 5))
 def test_everything_is_the_same_with_processes(game, num_workers):
+    # Not a number is not even the same key as itself, once it has been in another process.
+    hypothesis.assume("nan" not in f"{game['observation_space']}{game['action_space']}")
+    # Nor does the byte order of long doubles survive that.
+    hypothesis.assume(">f16" not in f"{game['action_space']}")
     compare(game, num_workers=num_workers, length=40)
