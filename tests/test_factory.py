@@ -20,6 +20,9 @@ import gymshm
 from environments import assert_same
 from gymshm import ShmVectorEnv
 
+#: For tests of warnings: from Python 3.12 on, a fork beside numpy's own threads warns as well.
+IN_PROCESS = {"num_workers": 0}
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _heap() -> None:
@@ -174,7 +177,7 @@ def test_a_module_in_the_id_is_imported(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_a_version_it_is_the_newest_with_a_warning(family: None) -> None:
     with pytest.warns(UserWarning, match="Using the latest versioned environment `Family-v1`"):
-        envs = gymshm.make_vec("Family")
+        envs = gymshm.make_vec("Family", vector_kwargs=IN_PROCESS)
     envs.close()
     assert envs.spec is not None
     assert envs.spec.id == "Family-v1"
@@ -182,7 +185,7 @@ def test_without_a_version_it_is_the_newest_with_a_warning(family: None) -> None
 
 def test_an_outdated_version_is_made_with_a_warning(family: None) -> None:
     with pytest.warns(DeprecationWarning, match="Family-v0 is out of date"):
-        envs = gymshm.make_vec("Family-v0")
+        envs = gymshm.make_vec("Family-v0", vector_kwargs=IN_PROCESS)
     envs.close()
     assert envs.spec is not None
     assert envs.spec.id == "Family-v0"
@@ -191,8 +194,8 @@ def test_an_outdated_version_is_made_with_a_warning(family: None) -> None:
 def test_an_environment_without_versions_and_the_newest_come_without_warning(family: None) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        gymshm.make_vec("Alone").close()
-        gymshm.make_vec("Family-v1").close()
+        gymshm.make_vec("Alone", vector_kwargs=IN_PROCESS).close()
+        gymshm.make_vec("Family-v1", vector_kwargs=IN_PROCESS).close()
     assert [str(warning.message) for warning in caught] == []
 
 
