@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -69,26 +68,15 @@ def test_a_name_that_nobody_has_is_not_found(name):
         backing.attach(name, writeable=False)
 
 
-def test_an_empty_object_has_no_bytes_and_stays(path, monkeypatch):
-    monkeypatch.setattr(backing, "_SIZE_PATIENCE", 0.05)
+def test_an_empty_object_has_no_bytes_and_stays(path):
     path.touch()
     with pytest.raises(SegmentFormatError, match="no bytes"):
         backing.attach(path.name)
     assert path.stat().st_size == 0
 
 
-def test_an_object_that_gets_its_size_in_time_is_waited_for(path):
-    path.touch()
-    timer = threading.Timer(0.05, lambda: path.write_bytes(b"here"))
-    timer.start()
-    _, root = backing.attach(path.name)
-    timer.join()
-    assert root.tolist() == [*b"here"]
-
-
 @pytest.mark.parametrize("writeable", [True, False])
-def test_a_pipe_does_not_hold_us(path, writeable, monkeypatch):
-    monkeypatch.setattr(backing, "_SIZE_PATIENCE", 0.0)
+def test_a_pipe_does_not_hold_us(path, writeable):
     os.mkfifo(path)
     with pytest.raises(SegmentFormatError):
         backing.attach(path.name, writeable=writeable)
@@ -236,10 +224,3 @@ def test_attaching_needs_no_temporary_directory(monkeypatch):
     named, _root = allocation.create(None, 100, b"head")
     assert backing.attach(named.name)[1][0] == ord("h")
     assert named.name in set(backing.names(b"head"))
-
-
-def test_attaching_takes_less_than_the_patience_for_what_is_there():
-    named, _root = allocation.create(None, 100, b"head")
-    start = time.monotonic()
-    backing.attach(named.name)
-    assert time.monotonic() - start < backing._SIZE_PATIENCE

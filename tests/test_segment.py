@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import threading
 from collections.abc import Iterator
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -31,6 +32,14 @@ FIELDS = [
 
 def there(name: str) -> bool:
     return (SHM / name).exists()
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """Where a test may put a segment of its own."""
+    path = SHM / f"test-segment-{os.getpid()}"
+    yield path
+    path.unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -182,9 +191,52 @@ def test_what_is_no_segment_is_one_clear_error_and_stays_as_it_is(kind, read_onl
 
 
 def test_an_empty_object_is_one_clear_error_and_stays(planted, monkeypatch):
-    monkeypatch.setattr(backing, "_SIZE_PATIENCE", 0.01)
-    with pytest.raises(SegmentFormatError, match="no bytes"):
+    monkeypatch.setattr(segment, "_READY_PATIENCE", 0.01)
+    with pytest.raises(SegmentFormatError, match="got 0 bytes in all"):
         gymshm.attach(planted(b""))
+
+
+def test_a_segment_that_gets_its_bytes_in_time_is_waited_for(path):
+    data = segment_bytes(gs.Discrete(2))
+    path.touch()
+    timer = threading.Timer(0.05, lambda: path.write_bytes(data))
+    timer.start()
+    attached = segment.attach(path.name)
+    timer.join()
+    assert attached.nbytes == len(data)
+
+
+def test_a_segment_truncated_while_it_is_attached_to_is_one_clear_error(path, monkeypatch):
+    path.write_bytes(segment_bytes(gs.Box(-1, 1, (9999,))))
+    read_head = backing.read_head
+
+    def read_and_truncate(*arguments: Any) -> Any:
+        told = read_head(*arguments)
+        os.truncate(path, 100)  # who looked at the rest through a mapping would die of a SIGBUS
+        return told
+
+    monkeypatch.setattr(backing, "read_head", read_and_truncate)
+    with pytest.raises(SegmentFormatError, match="truncated while"):
+        segment.attach(path.name)
+
+
+def test_a_name_given_anew_while_it_is_attached_to_leads_to_the_new_segment(path, monkeypatch):
+    path.write_bytes(segment_bytes(gs.Discrete(2)))
+    data = segment_bytes(gs.MultiBinary(100))
+    read_head, looks = backing.read_head, []
+
+    def read_and_replace(*arguments: Any) -> Any:
+        told = read_head(*arguments)
+        looks.append(told)
+        if len(looks) == 1:
+            new = path.with_name(f"{path.name}-new")
+            new.write_bytes(data)
+            new.rename(path)
+        return told
+
+    monkeypatch.setattr(backing, "read_head", read_and_replace)
+    assert segment.attach(path.name).nbytes == len(data)
+    assert len(looks) == 2
 
 
 def test_an_attacher_that_was_refused_ends_without_taking_anything_with_it(planted):

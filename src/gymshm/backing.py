@@ -41,9 +41,6 @@ from .errors import SegmentFormatError, SegmentNotFoundError
 
 __all__ = ["Backing", "attach", "identity_of", "is_taken", "names", "read_head"]
 
-#: Seconds that :func:`attach` waits for a creator that has made the name and not yet sized the object.
-_SIZE_PATIENCE = 1.0
-
 #: Seconds that :meth:`Backing.unlink_unused` waits for others that look at the lock, each for a moment.
 _LOCK_PATIENCE = 1.0
 
@@ -128,9 +125,7 @@ def attach(name: str, *, writeable: bool = True) -> tuple[Backing, np.ndarray]:
     _check_name(name)
     descriptor, path = _open(name, os.O_RDWR if writeable else os.O_RDONLY)
     try:
-        deadline = time.monotonic() + _SIZE_PATIENCE
-        while (told := os.fstat(descriptor)).st_size == 0 and time.monotonic() < deadline:
-            time.sleep(0.001)
+        told = os.fstat(descriptor)
         # macOS tells no type of a shared-memory object.
         if told.st_size == 0 or stat.S_IFMT(told.st_mode) not in (0, stat.S_IFREG):
             raise SegmentFormatError(name, f"Segment {name!r} can't be read: it has no bytes.")

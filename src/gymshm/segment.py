@@ -22,7 +22,7 @@ import numpy as np
 from . import allocation, backing, inventory
 from .creator import this_process
 from .errors import SegmentExistsError, SegmentFormatError, SegmentNotFoundError
-from .header import MAGIC, READY_OFFSET, Header, build, parse
+from .header import HEADER_SIZE, MAGIC, READY_OFFSET, Header, build, head_nbytes, parse
 from .plan import Field, Leaf, plan
 
 __all__ = ["VERSIONS", "Segment", "attach", "attach_once", "create"]
@@ -168,8 +168,13 @@ def attach(name: str, *, writeable: bool = True) -> Segment:
         SegmentNotFoundError: There is none.
         SegmentFormatError: It is not ours, of another version, truncated, or its header is broken.
     """
-    named, root = backing.attach(name, writeable=writeable)
-    header = _read_header(name, root)
+    while True:
+        read, header = _read_header(name)
+        named, root = backing.attach(name, writeable=writeable)
+        if named.identity == read.identity:  # else the name has been given anew meanwhile
+            break
+    if root.nbytes < header.nbytes:
+        raise SegmentFormatError(name, f"Segment {name!r} can't be read: it was truncated while it was attached to.")
     try:
         segment = Segment(named, header, root, writeable)
         for leaves in header.layout.leaves:
@@ -196,12 +201,16 @@ def attach_once(name: str, digest: bytes) -> Segment:
     return segment
 
 
-def _read_header(name: str, root: np.ndarray) -> Header:
-    """Parses the header; a creator that has yet to finish it is given a moment."""
-    raw = root.data
+def _read_header(name: str) -> tuple[backing.Backing, Header]:
+    """What has the name, and its header; a creator that has yet to finish it is given a moment.
+
+    The header is read and not mapped: who truncates a segment meanwhile would kill us with a SIGBUS.
+    """
     deadline = time.monotonic() + _READY_PATIENCE
-    while raw[:8] in (bytes(8), MAGIC) and not any(raw[READY_OFFSET : READY_OFFSET + 8]):
-        if time.monotonic() > deadline:
+    while True:
+        named, raw, nbytes = backing.read_head(name, HEADER_SIZE, head_nbytes)
+        started = raw[: len(MAGIC)] in (b"", bytes(len(MAGIC)), MAGIC)
+        if not started or any(raw[READY_OFFSET:HEADER_SIZE]) or time.monotonic() > deadline:
             break
         time.sleep(0.001)
-    return parse(raw, name)
+    return named, parse(memoryview(raw), name, nbytes)
