@@ -37,6 +37,19 @@ def test_a_pid_that_was_given_to_another_process_is_not_the_creator():
     assert status(dataclasses.replace(US, start=US.start - 1), locked=False) is Status.ORPHANED
 
 
+def test_a_fork_is_another_process():
+    reading, writing = os.pipe()
+    if not (pid := os.fork()):
+        os.write(writing, repr(this_process()).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    told = os.read(reading, 1000).decode()
+    os.close(reading)
+    os.close(writing)
+    assert told.startswith(f"Creator(pid={pid}, start=")
+    assert told != repr(US)
+
+
 def test_a_start_time_that_nobody_knows_is_not_held_against_a_living_pid():
     assert status(dataclasses.replace(US, start=0), locked=False) is Status.ALIVE
 
@@ -86,7 +99,7 @@ def test_without_proc_a_living_pid_is_alive_and_a_dead_one_is_not(monkeypatch):
     monkeypatch.setattr(os, "readlink", no_proc)
     monkeypatch.setattr(creator, "_boot", lambda: "")
     monkeypatch.setattr(creator, "_start_time", lambda pid: None)
-    us = this_process()
+    us = this_process.__wrapped__()  # what it tells is kept
     assert us == Creator(os.getpid(), 0, "", "")
     assert status(us, locked=None) is Status.ALIVE
     assert status(dataclasses.replace(us, pid=2**22 + 1), locked=None) is Status.ORPHANED

@@ -45,8 +45,9 @@ class Creator:
     pid_namespace: str
 
 
+@functools.cache
 def this_process() -> Creator:
-    """The calling process."""
+    """The calling process; what ``/proc`` says of it is read once."""
     return Creator(os.getpid(), _start_time("self") or 0, _boot(), pid_namespace())
 
 
@@ -110,3 +111,7 @@ def _boot() -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+# Not by pid: a fork that begins a pid namespace may have its parent's.
+os.register_at_fork(after_in_child=this_process.cache_clear)

@@ -10,7 +10,8 @@
     32  8   start      when that process started, in the system's own unit; 0 where unknown
     40  16  digest     BLAKE2 of the JSON and of the fields above; tells one creation of a name from the next
     56  8   ready      1, written after everything else
-    64      JSON       n, the fields with their description, the leaves with their offset; then the data, aligned
+    64      JSON       n, the fields with their description, the leaves of each as [path, dtype, shape, offset]; then
+                       the data, aligned
 
 Rules of this file:
 
@@ -150,13 +151,7 @@ def _field_from_json(obj: Any) -> Field:
 
 
 def _leaves_to_json(layout: LayoutPlan) -> Any:
-    return [
-        [
-            {"path": leaf.path, "dtype": leaf.dtype.str, "shape": list(leaf.shape), "offset": leaf.offset}
-            for leaf in leaves
-        ]
-        for leaves in layout.leaves
-    ]
+    return [[[leaf.path, leaf.dtype.str, list(leaf.shape), leaf.offset] for leaf in leaves] for leaves in layout.leaves]
 
 
 def _count(obj: Any) -> int:

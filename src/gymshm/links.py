@@ -111,7 +111,11 @@ def find(name: str) -> Link | None:
             text, owner = os.readlink(location), os.lstat(location).st_uid
             form, pid, descriptor, device, inode, namespace = text.split(" ")
             found = Link(location, owner, int(pid), int(descriptor), (int(device), int(inode)), namespace)
-        except (OSError, ValueError):
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                return None  # no link: shared memory itself. Looking further means finding the temporary directory
+            continue
+        except ValueError:
             continue
         if form == _FORMAT and os.geteuid() in (owner, 0):
             return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,9 +42,10 @@ class Field:
     description: Description
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One array of the segment.
+
+    (A tuple, for a plan has hundreds of them, and a frozen dataclass takes three times as long to make.)
 
     Attributes:
         path: Where it stands in its field's tree, as it would be written in Python: ``['cam'][0]``.

@@ -10,6 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 import base64
+import functools
 import operator
 import re
 from collections.abc import Hashable
@@ -102,6 +103,7 @@ def _size(obj: Json) -> int:
     return int(obj)
 
 
+@functools.lru_cache(maxsize=64)
 def _dtype_from_json(obj: Json) -> np.dtype[Any]:
     """The dtype whose ``str`` this is. numpy itself would take much more for one, records and objects among it."""
     if not _NUMERIC(_typed(obj, str)):
