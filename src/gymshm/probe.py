@@ -22,7 +22,7 @@ __all__ = ["best_number_of_workers", "measure_step"]
 
 #: Seconds: what a vector environment adds to each step of an environment; what a step costs without workers; with
 #: workers that leave this process a CPU; and where they take all of them.
-_PER_ENV, _IN_PROCESS, _SPARE_CPU, _ALL_CPUS = 0.5e-6, 2.5e-6, 6e-6, 10e-6
+_PER_ENV, _IN_PROCESS, _SPARE_CPU, _ALL_CPUS = 0.25e-6, 3.5e-6, 7e-6, 16e-6
 
 #: Seconds that the measurement steps, and that it may take with building the environment.
 _MEASURE_SECONDS, _PATIENCE_SECONDS = 0.05, 30.0
