@@ -16,7 +16,7 @@ SOURCE = pathlib.Path(gymshm.__file__).parent
 
 #: The modules, each behind all that it may import. A package stands for its modules.
 ORDER = """
-    _version errors tables ordering spaces space_json plan creator header
+    _version compat errors tables ordering spaces space_json plan creator header
     tracker links backing allocation inventory segment
     values layout views dispatch create read write row_writer
     batches doorbell exchange failures reply info_columns infos rollout policy env_group worker snapshot attachment
@@ -29,6 +29,7 @@ SHARED_MEMORY = {"tracker", "links", "backing", "allocation"}
 REGISTRIES = {"dispatch"}
 PATCHES = {"patch"}
 PROCESSES = {"worker_process", "crew", "probe", "cli"}
+VERSIONS = {"compat"}
 
 
 def modules():
@@ -172,6 +173,19 @@ def test_who_starts_and_ends_processes(name, parts, tree):
                 assert ast.unparse(node.args[1]) == "0"
             else:
                 assert node.func.attr not in ("kill", "terminate", "Process"), called
+
+
+@EACH_MODULE
+def test_who_knows_what_older_gymnasium_lacks(name, parts, tree):
+    if name in VERSIONS:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith("gymnasium"):
+            assert not {"AutoresetMode", "VectorEnv", "__version__"} & {alias.name for alias in node.names}
+        if isinstance(node, ast.Attribute) and node.attr in ("AutoresetMode", "VectorEnv", "Discrete", "__version__"):
+            called = [other for other in ast.walk(tree) if isinstance(other, ast.Call) and other.func is node]
+            assert node.attr == "Discrete", ast.unparse(node)
+            assert not [keyword for call in called for keyword in call.keywords if keyword.arg == "dtype"]
 
 
 @EACH_MODULE

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from gymnasium import logger
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
+from .compat import VectorEnv
 from .crew import Crew
 from .errors import WorkerDiedError
 from .failures import Failure, rebuild
@@ -36,7 +36,7 @@ _DROPPED_CLOSE_SECONDS = 1.0
 _FORBIDDEN_CALLS = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
-class CrewVectorEnv(VectorEnv[Any, Any, np.ndarray]):
+class CrewVectorEnv(VectorEnv):
     """The part of :class:`~gymshm.ShmVectorEnv` that does not depend on what is exchanged at each step."""
 
     _finalizer: Finalize | None = None

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env
-from gymnasium.vector import AutoresetMode
 
 from .batches import exact_row, rows_reader, survives
+from .compat import AutoresetMode
 from .errors import Mismatch
 from .exchange import Exchange
 from .failures import Failure, capture

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from gymnasium.vector import VectorEnv
-
 from .batches import exact_row
+from .compat import VectorEnv
 from .exchange import Exchange
 from .reply import Reply
 
@@ -19,7 +18,7 @@ AddInfo: TypeAlias = Callable[[dict[str, Any], dict[str, Any], int], dict[str, A
 
 def adder(rows: int) -> AddInfo:
     """Gymnasium's own ``_add_info`` for batches of ``rows`` rows."""
-    batching: VectorEnv[Any, Any, Any] = VectorEnv()
+    batching = VectorEnv()
     batching.num_envs = rows
     return batching._add_info
 

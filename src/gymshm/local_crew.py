@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gymnasium import Env
-from gymnasium.vector import AutoresetMode
 
+from .compat import AutoresetMode
 from .crew import TurnKeeper
 from .env_group import EnvGroup
 from .exchange import Exchange

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gs
 
+from .compat import discrete
 from .spaces import NUMERIC_KINDS, Array, Branch, Coded, Description, Foreign, Json, Union
 
 __all__ = ["OpaqueKey", "from_json", "key_text", "rebuild", "to_json"]
@@ -203,7 +204,7 @@ def _rebuild_array(description: Array) -> gs.Space[Any]:
         low, high = (_array_from_json(told[name], dtype, shape) for name in ("low", "high"))
         return gs.Box(low, high, dtype=dtype)
     if kind == "Discrete":
-        return gs.Discrete(_typed(told["n"], int), start=_typed(told["start"], int), dtype=dtype)
+        return discrete(_typed(told["n"], int), _typed(told["start"], int), dtype)
     if kind == "MultiDiscrete":
         nvec, start = (_array_from_json(told[name], dtype, shape) for name in ("nvec", "start"))
         return gs.MultiDiscrete(nvec, dtype=dtype, start=start)

@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Env, Space
 from gymnasium.error import CustomSpaceError
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
 
 from .arguments import check_concurrency, check_mode, positive, split_mask, spread_seeds, usable_cpus, workers_for
 from .batches import batch_reader, batch_writer
+from .compat import AutoresetMode
 from .create import can_be_packed
 from .crew import Crew
 from .crew_env import CrewVectorEnv

@@ -27,9 +27,9 @@ from typing import Any
 
 from gymnasium import spaces as gs
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from .compat import AutoresetMode
 from .doorbell import SLEEP_SECONDS, Doorbell
 from .env_group import EnvGroup
 from .exchange import Exchange, Terms

@@ -21,10 +21,10 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from gymnasium import Env
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
 from . import tracker
+from .compat import AutoresetMode
 from .doorbell import Doorbell
 from .errors import WorkerDiedError
 from .worker import STACK_SIGNAL, main

@@ -11,10 +11,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.preprocessing import check_for_nested_spaces
 from stable_baselines3.common.vec_env import VecEnv
 
+from ..compat import AutoresetMode
 from ..vector_env import ShmVectorEnv
 from .sb3_env import INFO, OPTIONS, Sb3Env
 
