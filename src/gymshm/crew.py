@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from .doorbell import SLEEP_SECONDS, sleep_on
 from .errors import WorkerDiedError
@@ -39,6 +39,8 @@ _NAMES = {operation: operation.name.lower() for operation in Operation}
 
 #: Told instead of a setup to a worker whose vector environment does not come about.
 _GO_AWAY = bytes(ForkingPickler.dumps(None))  # a view would complain at exit (3.13)
+
+_SERVING: Final = Stage.SERVING  # looked up at every step: see ``worker.STEP``
 
 #: What ``step_timeout`` is for. Calls may be about anything.
 _LIMITED = frozenset({Operation.STEP, Operation.STEP_WITH, Operation.RESET})
@@ -223,7 +225,7 @@ class Crew:
         while pending:
             worker = pending[0]
             try:
-                if worker.stage is not Stage.SERVING:
+                if worker.stage is not _SERVING:
                     self._replace(worker, None, deadline)
                 if not worker.bell.spin(sequence):
                     self._sleep(worker, sequence, deadline)

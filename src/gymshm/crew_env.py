@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from gymnasium import logger
@@ -26,6 +26,8 @@ from .segment import Segment
 from .worker import Operation
 
 __all__ = ["CrewVectorEnv"]
+
+_DEFAULT: Final = AsyncState.DEFAULT  # looked up at every step: see ``worker.STEP``
 
 #: Seconds that workers are given to close their environments, unless the caller says otherwise.
 _CLOSE_SECONDS = 15.0
@@ -90,7 +92,7 @@ class CrewVectorEnv(VectorEnv):
     # --- state --------------------------------------------------------------------------------------------------------
 
     def _check_idle(self, caller: str) -> None:
-        if self._state is not AsyncState.DEFAULT or self._in_turns or self.closed or self._broken is not None:
+        if self._state is not _DEFAULT or self._in_turns or self.closed or self._broken is not None:
             self._check_running()
             pending = "recv" if self._in_turns else str(self._state.value)
             raise AlreadyPendingCallError(
@@ -123,7 +125,7 @@ class CrewVectorEnv(VectorEnv):
             if self._crew.torn:
                 self._tear(f"{state.value}_wait")
             raise
-        self._state = AsyncState.DEFAULT
+        self._state = _DEFAULT
         for reply in replies:
             if reply is not None and reply.failures:
                 self._drop(replies)

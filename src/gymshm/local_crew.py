@@ -19,7 +19,7 @@ from .exchange import Exchange
 from .failures import Failure, capture
 from .ordering import store_fence
 from .reply import Reply
-from .worker import Operation, Report, Setup, report
+from .worker import STEP, Operation, Report, Setup, report
 
 __all__ = ["LocalCrew"]
 
@@ -65,7 +65,7 @@ class LocalCrew:
         assert self._group is not None
         group = self._group
         message = self._announce(operation, slot)
-        if operation is Operation.STEP:
+        if operation is STEP:
             self._reply = group.step(slot)
         elif operation is Operation.STEP_WITH:
             assert payloads is not None

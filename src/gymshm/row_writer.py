@@ -16,7 +16,7 @@ several times what the stores cost. What is generated is one flat function. For 
         if not fits:
             return slow(value)
         try:
-            a1[:] = v1.reshape(-1)
+            a1[whole] = v1.reshape(-1)
             a2[0] = v2
         except ValueError:
             slow(value)
@@ -80,7 +80,8 @@ def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Calla
         return slow
     source = _Source(index, next((leaf.versions for leaf in leaves(shared_memory)), None))
     source.visit(space, shared_memory, "value")
-    source.names.update(ndarray=np.ndarray, slow=slow)
+    # A slice that is there already: until Python 3.12, writing [:] makes one each time.
+    source.names.update(ndarray=np.ndarray, slow=slow, whole=slice(None))
     exec(_compiled(source.text()), source.names)
     # Taken out: a function among its own globals is a cycle, and would keep the segment until garbage is collected.
     write: Callable[[Any], None] = source.names.pop("write")
@@ -183,7 +184,7 @@ class _Source:
         if native and 0 not in leaf.shape:
             flat = value if len(leaf.shape) <= 1 else f"{value}.reshape(-1)"
             stores = self._first if first else self._stores
-            stores.append(f"{self._name('a', row.reshape(-1).data)}[{':' if leaf.shape else 0}] = {flat}")
+            stores.append(f"{self._name('a', row.reshape(-1).data)}[{'whole' if leaf.shape else 0}] = {flat}")
         else:
             self._stores.append(f"{self._name('a', row)}[...] = {value}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from gymnasium import Env, Space
@@ -30,10 +30,12 @@ from .read import read_from_shared_memory
 from .reply import Reply
 from .rollout import Rollout, begin_rollout
 from .turns import Turns, batch_of_turns
-from .worker import Operation, Report, Setup
+from .worker import STEP, Operation, Report, Setup
 from .worker_process import Employment
 
 __all__ = ["ShmVectorEnv"]
+
+_STEPPING: Final = AsyncState.WAITING_STEP  # looked up at every step: see ``worker.STEP``
 
 StepResult: TypeAlias = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
@@ -404,14 +406,14 @@ class ShmVectorEnv(CrewVectorEnv):
         if slot == self._rows:
             slot = 0
         if self._write_actions and self._write_actions[slot](actions):
-            self._ask(AsyncState.WAITING_STEP, Operation.STEP, slot)
+            self._ask(_STEPPING, STEP, slot)
         else:
             # As gymnasium hands them over: whatever iterating gives, pickled.
             rows = list(iterate(self.action_space, actions))
             if len(rows) != self.num_envs:
                 raise ValueError(f"Expected a batch of {self.num_envs} actions, got {len(rows)} of them.")
             payloads = [rows[envs.start : envs.stop] for envs in self._crew.shares]
-            self._ask(AsyncState.WAITING_STEP, Operation.STEP_WITH, slot, payloads)
+            self._ask(_STEPPING, Operation.STEP_WITH, slot, payloads)
 
     def step_wait(self, timeout: float | None = None) -> StepResult:
         """Waits for :meth:`step_async` and gives what :meth:`step` gives.
@@ -427,7 +429,7 @@ class ShmVectorEnv(CrewVectorEnv):
             Exception: What an environment raised, with the worker's traceback as its cause. The environments can be
                 used again.
         """
-        replies = self._wait(AsyncState.WAITING_STEP, timeout)
+        replies = self._wait(_STEPPING, timeout)
         copy_rewards, copy_terminations, copy_truncations = self._copies[self._slot]
         rewards, terminations, truncations = copy_rewards(), copy_terminations(), copy_truncations()
         if self._terms.keeps_final and (terminations.any() or truncations.any()):
