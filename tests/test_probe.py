@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gymshm import ShmVectorEnv, vector_env
-from gymshm.probe import best_number_of_workers, measure_step
+from gymshm.probe import Advisor, best_number_of_workers, measure_step
 
 
 class Costly(gym.Env[Any, Any]):
@@ -88,3 +88,52 @@ def test_auto_chooses_by_what_the_step_takes(seconds, workers, monkeypatch):
 def test_where_nothing_can_be_measured_the_environments_tell_their_error():
     with pytest.raises(RuntimeError, match="on purpose"):
         ShmVectorEnv([fails], num_workers="auto")
+
+
+def told(advisor: Advisor, seconds: float) -> list[str]:
+    """What is said of 10,000 steps of all environments that take so long each."""
+    taken = [advisor.take(seconds) for _ in range(10_000) if advisor.is_due()]
+    return [advice for advice in taken if advice is not None]
+
+
+def test_who_chose_none_for_environments_that_became_dear_is_told_once():
+    advisor = Advisor(0, num_envs=8, cpus=2)
+    assert told(advisor, 8 * 0.5e-6) == []
+    (advice,) = told(advisor, 8 * 200e-6)
+    assert 'num_workers="auto" chose 0' in advice
+    assert "num_workers=2 would be about" in advice
+    assert told(advisor, 8 * 200e-6) == []
+
+
+def test_who_chose_well_is_told_nothing():
+    assert told(Advisor(2, num_envs=8, cpus=2), 4 * 200e-6) == []
+    assert told(Advisor(0, num_envs=8, cpus=2), 5e-6) == []
+    assert told(Advisor(0, num_envs=1, cpus=64), 0.1) == []
+
+
+def test_a_few_steps_that_take_long_are_no_reason():
+    advisor = Advisor(0, num_envs=8, cpus=2)
+    seconds = [5e-6, 5e-6, 1.0] * 40
+    assert [advisor.take(each) for each in seconds] == [None] * 120
+
+
+def step_often(envs: ShmVectorEnv) -> None:
+    for _ in range(2000):
+        envs.step(np.zeros(4, np.int64))
+
+
+def test_the_vector_environment_passes_the_advice_on_as_a_warning(monkeypatch):
+    monkeypatch.setattr(vector_env, "usable_cpus", lambda: 2)
+    envs = ShmVectorEnv([Costly] * 4, num_workers="auto")
+    envs.reset()
+    envs.set_attr("seconds", 0.0001)
+    with pytest.warns(UserWarning, match=r"num_workers=2 would be about [12]\.[0-9] times faster"):
+        step_often(envs)
+    envs.close()
+
+
+def test_a_number_that_the_caller_chose_is_not_questioned():
+    envs = ShmVectorEnv([partial(Costly, 0.0001)] * 4, num_workers=0)
+    envs.reset()
+    step_often(envs)  # a warning would be an error
+    envs.close()

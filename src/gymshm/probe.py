@@ -1,9 +1,11 @@
 """How long an environment's step takes, and how many workers suit that: ``num_workers="auto"``.
 
 The step is measured on one more environment, in a process of its own that is gone afterwards: stepping those of the
-caller would change what they show. What is known of the costs of a step beside the environments' own work is a model
-of three numbers, in the order of what ``benchmarks/`` measures; what it decides is coarse, and right where it matters:
-cheap environments are stepped in this process or in few, dear ones on all CPUs.
+caller would change what they show. While they run, an :class:`Advisor` looks at how long they take now and then.
+
+What is known of the costs of a step beside the environments' own work is a model of four numbers, as ``benchmarks/``
+measures them on two CPUs. What it decides is coarse, and right where it matters: cheap environments are stepped in this
+process, dear ones on all CPUs.
 """
 
 from __future__ import annotations
@@ -13,16 +15,21 @@ import math
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from statistics import median
 from typing import Any
 
 from gymnasium import Env
 from gymnasium.vector.utils import CloudpickleWrapper
 
-__all__ = ["best_number_of_workers", "measure_step"]
+__all__ = ["Advisor", "best_number_of_workers", "measure_step"]
 
-#: Seconds: what a vector environment adds to each step of an environment; what a step costs without workers; with
+#: Seconds: what a vector environment adds to each step of an environment; what a step of all costs without workers; with
 #: workers that leave this process a CPU; and where they take all of them.
 _PER_ENV, _IN_PROCESS, _SPARE_CPU, _ALL_CPUS = 0.25e-6, 3.5e-6, 7e-6, 16e-6
+
+#: Steps of all environments from one that is measured to the next, how many make a verdict, and from which factor on a
+#: better number of workers is told. The model is coarse, and a warning that is wrong is worse than none.
+_INTERVAL, _SAMPLES, _WORTH_TELLING = 64, 31, 1.4
 
 #: Seconds that the measurement steps, and that it may take with building the environment.
 _MEASURE_SECONDS, _PATIENCE_SECONDS = 0.05, 30.0
@@ -36,12 +43,59 @@ def best_number_of_workers(step_seconds: float, num_envs: int, cpus: int) -> int
         num_envs: Number of environments.
         cpus: The CPUs that may be used.
     """
+    return min(range(min(cpus, num_envs) + 1), key=lambda workers: _seconds(step_seconds, num_envs, cpus, workers))
 
-    def seconds(workers: int) -> float:
-        fixed = _IN_PROCESS if workers == 0 else _SPARE_CPU if workers < cpus else _ALL_CPUS
-        return fixed + math.ceil(num_envs / max(1, workers)) * (step_seconds + _PER_ENV)
 
-    return min(range(min(cpus, num_envs) + 1), key=seconds)
+def _seconds(step_seconds: float, num_envs: int, cpus: int, workers: int) -> float:
+    """What a step of all environments takes with so many workers."""
+    return _fixed_seconds(cpus, workers) + math.ceil(num_envs / max(1, workers)) * (step_seconds + _PER_ENV)
+
+
+def _fixed_seconds(cpus: int, workers: int) -> float:
+    return _IN_PROCESS if workers == 0 else _SPARE_CPU if workers < cpus else _ALL_CPUS
+
+
+class Advisor:
+    """Measures now and then while environments run, and says once where another number of workers suits them better.
+
+    It can't do more than say so: environments can't move to another process.
+
+    Args:
+        num_workers: The number that was chosen.
+        num_envs: Number of environments.
+        cpus: The CPUs that may be used.
+    """
+
+    def __init__(self, num_workers: int, num_envs: int, cpus: int) -> None:
+        """Has measured nothing yet."""
+        self._chosen, self._num_envs, self._cpus = num_workers, num_envs, cpus
+        self._until_due = _INTERVAL
+        self._samples: list[float] = []
+
+    def is_due(self) -> bool:
+        """Whether this step, of all environments, is one to measure."""
+        self._until_due -= 1
+        return self._until_due == 0
+
+    def take(self, seconds: float) -> str | None:
+        """Takes note of how long such a step took; what to tell the user, where there is something."""
+        self._until_due = _INTERVAL
+        self._samples.append(seconds)
+        if len(self._samples) < _SAMPLES:
+            return None
+        seconds = median(self._samples)  # resets, and whatever else disturbs a few, left out
+        self._samples.clear()
+        share = math.ceil(self._num_envs / max(1, self._chosen))
+        step_seconds = max(0.0, (seconds - _fixed_seconds(self._cpus, self._chosen)) / share - _PER_ENV)
+        best = best_number_of_workers(step_seconds, self._num_envs, self._cpus)
+        factor = seconds / _seconds(step_seconds, self._num_envs, self._cpus, best)
+        if factor < _WORTH_TELLING:
+            return None
+        self._until_due = -1  # once is enough
+        return (
+            f'num_workers="auto" chose {self._chosen} at the start. By now an environment\'s step takes about '
+            f"{step_seconds * 1e6:.0f} µs, for which num_workers={best} would be about {factor:.1f} times faster."
+        )
 
 
 def measure_step(context: Any, env_fn: Callable[[], Env[Any, Any]]) -> float | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from gymnasium import Env, Space
+from gymnasium import Env, Space, logger
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
@@ -25,7 +26,7 @@ from .info_columns import ColumnReader
 from .infos import batch, batch_with_ends
 from .local_crew import LocalCrew
 from .policy import DeathPolicy
-from .probe import best_number_of_workers, measure_step
+from .probe import Advisor, best_number_of_workers, measure_step
 from .read import read_from_shared_memory
 from .reply import Reply
 from .rollout import Rollout, begin_rollout
@@ -160,6 +161,7 @@ class ShmVectorEnv(CrewVectorEnv):
                 CPUs for this process. 0: no process, everything in the calling one, for debugging. ``"auto"``: what
                 suits the environment's step, which is measured on one more environment, built and stepped in a
                 process of its own; for the cheapest that means no process, and so no protection from one that crashes.
+                Where :meth:`step` finds later that another number suits them better, it says so once, as a warning.
             slots: Rows of history, K: what ``step`` returned with ``copy=False`` stays valid for K - 1 further steps.
             batch_size: How many environments :meth:`recv` gives at a time; None for all.
             start_timeout: Seconds that building the environments may take, also anew after a death; None for any time.
@@ -200,12 +202,14 @@ class ShmVectorEnv(CrewVectorEnv):
                 "working with `gymnasium.vector.AsyncVectorEnv(env_fns, worker=...)`, whose memory "
                 "`gymshm.create_shared_memory` can make."
             )
+        self._advisor: Advisor | None = None
         if num_workers == "auto":
             step_seconds = measure_step(multiprocessing.get_context(context), env_fns[0])
             if step_seconds is None:
                 num_workers = None
             else:
                 num_workers = best_number_of_workers(step_seconds, self.num_envs, usable_cpus())
+                self._advisor = Advisor(num_workers, self.num_envs, usable_cpus())
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
         policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
         self._policy = policy
@@ -390,8 +394,16 @@ class ShmVectorEnv(CrewVectorEnv):
         Raises:
             Exception: See :meth:`step_async` and :meth:`step_wait`.
         """
+        advisor = self._advisor
+        if advisor is None or not advisor.is_due():
+            self.step_async(actions)
+            return self.step_wait()
+        start = perf_counter()
         self.step_async(actions)
-        return self.step_wait()
+        result = self.step_wait()
+        if (advice := advisor.take(perf_counter() - start)) is not None:
+            logger.warn(advice)
+        return result
 
     def step_async(self, actions: Any) -> None:
         """Asks all workers to step; :meth:`step_wait` gives the result.
