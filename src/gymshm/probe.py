@@ -23,7 +23,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 
 __all__ = ["Advisor", "best_number_of_workers", "measure_step"]
 
-#: Seconds: what a vector environment adds to each step of an environment; what a step of all costs without workers; with
+#: Seconds: what a vector environment adds to each environment's step; what a step of all costs without workers; with
 #: workers that leave this process a CPU; and where they take all of them.
 _PER_ENV, _IN_PROCESS, _SPARE_CPU, _ALL_CPUS = 0.25e-6, 3.5e-6, 7e-6, 16e-6
 
