@@ -28,12 +28,14 @@ class Ask:
         kind: See the module.
         goals: Figures to reach: none where the ratio is only to be shown, two where one is a step towards the other.
         yardstick: Name of the contender that it is compared with.
+        headline: Whether the project's own README tells it.
     """
 
     ours: str
     kind: Literal["times", "share", "within", "at most"]
     goals: tuple[float, ...] = ()
     yardstick: str = ""
+    headline: bool = False
 
 
 class Judgement(NamedTuple):

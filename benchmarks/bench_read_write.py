@@ -12,7 +12,7 @@ from typing import Any
 import machine
 from asks import Ask, judge
 from figures import spread, table
-from outputs import parse, write_json, write_readme
+from outputs import README, parse, write_json, write_readme
 from read_write_rows import Row, rows
 
 ROUNDS, QUICK_ROUNDS = 201, 3
@@ -45,7 +45,7 @@ def main() -> int:
     text = f"{machine.sentence(described)}\n\n{asked}"
     if options.json != "-":
         print(text)
-    return write_readme("bench_read_write", text, described["others"]) if options.readme else 0
+    return write_readme(README, "bench_read_write", text, described["others"]) if options.readme else 0
 
 
 def _measure(row: Row, rounds: int) -> dict[str, list[float]]:

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import machine
-from asks import judge
+from asks import Ask, judge
 from environments import WORKLOADS
 from figures import spread, table
-from outputs import parse, write_json, write_readme
+from outputs import PROJECT_README, README, parse, write_json, write_readme
 from peers import LINEUP, PEERS
 from runner import METRICS, Failed, Spec, measure
 from vector_env_rows import BEST_PEER, Row, rows
@@ -43,7 +43,7 @@ def main() -> int:
     described = machine.describe("stable-baselines3", "tianshou", "pufferlib", "pufferlib-core", "torchrl")
     neighbours = machine.Neighbours()
     lines: list[dict[str, Any]] = [{"machine": described}]
-    judged: list[list[str]] = []
+    judged: list[tuple[Ask, list[str]]] = []
     seen: set[str] = set()  # a quick run has each peer once: they are slow to import
     for row in chosen:
         if options.no_peers or options.quick:
@@ -58,11 +58,18 @@ def main() -> int:
     described["others"] = neighbours.share()
     if options.json:
         write_json(options.json, lines)
-    asked = table(["workload", "yardstick", "gymshm", "ratio", "asked for", "met"], judged)
-    text = f"{machine.sentence(described)}\n\n{asked}"
+    columns = ["workload", "yardstick", "gymshm", "ratio", "asked for", "met"]
+    where = machine.sentence(described)
+    text = f"{where}\n\n{table(columns, [line for _, line in judged])}"
+    headlines = f"{where}\n\n{table(columns[:4], [line[:4] for ask, line in judged if ask.headline])}"
     if options.json != "-":
-        print(text)
-    return write_readme("bench_vector_env", text, described["others"]) if options.readme else 0
+        print(f"{text}\n\n{headlines}")
+    if not options.readme:
+        return 0
+    return max(
+        write_readme(README, "bench_vector_env", text, described["others"]),
+        write_readme(PROJECT_README, "bench_vector_env", headlines, described["others"]),
+    )
 
 
 def title(row: Row) -> str:
@@ -102,8 +109,8 @@ def _rates(row: Row, results: Results) -> str:
     return table(["contender", "median [quartiles]"], lines)
 
 
-def _judged(row: Row, results: Results, judges: bool) -> list[list[str]]:
-    """The row's lines in the table of what is asked."""
+def _judged(row: Row, results: Results, judges: bool) -> list[tuple[Ask, list[str]]]:
+    """The row's lines in the table of what is asked, each with what it answers."""
     unit, higher_is_better = METRICS[row.metric]
     samples = {name: result for name, result in results.items() if not isinstance(result, Failed)}
     peers = [name for name in samples if name in PEERS]
@@ -118,10 +125,11 @@ def _judged(row: Row, results: Results, judges: bool) -> list[list[str]]:
         missing = [name for name in (ask.ours, ask.yardstick) if name and name not in samples]
         if missing:
             if not (set(missing) & set(PEERS)):
-                lines.append([title(row), ask.yardstick, ask.ours, f"absent: {', '.join(missing)}", "", "-"])
+                lines.append((ask, [title(row), ask.yardstick, ask.ours, f"absent: {', '.join(missing)}", "", "-"]))
             continue
         names = [f"{name}: {spread(samples[name]).text(unit)}" if name else "" for name in (ask.yardstick, ask.ours)]
-        lines.append([title(row), *names, *judge(ask, samples, unit, higher_is_better=higher_is_better, judges=judges)])
+        judgement = judge(ask, samples, unit, higher_is_better=higher_is_better, judges=judges)
+        lines.append((ask, [title(row), *names, *judgement]))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Where results go: JSON lines, the terminal, and ``README.md`` beside this file. So none is ever copied by hand."""
+"""Where results go: JSON lines, the terminal, and ``README.md``, here and above. So none is ever copied by hand."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 from machine import TOLERABLE
 
-__all__ = ["parse", "write_json", "write_readme"]
+__all__ = ["PROJECT_README", "README", "parse", "write_json", "write_readme"]
 
-_README = Path(__file__).with_name("README.md")
+README = Path(__file__).with_name("README.md")
+PROJECT_README = Path(__file__).parents[1] / "README.md"
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -44,8 +45,8 @@ def write_json(target: str, lines: Iterable[dict[str, Any]]) -> None:
         Path(target).write_text(text)
 
 
-def write_readme(section: str, text: str, others: float) -> int:
-    """Puts ``text`` between the two marks of ``section`` in the README; not if ``others`` took too much of the CPUs.
+def write_readme(readme: Path, section: str, text: str, others: float) -> int:
+    """Puts ``text`` between the two marks of ``section`` in ``readme``; not if ``others`` took too much of the CPUs.
 
     Returns:
         An exit code.
@@ -54,16 +55,16 @@ def write_readme(section: str, text: str, others: float) -> int:
         ValueError: It has no such marks.
     """
     if others > TOLERABLE:
-        print(f"{_README.name} stays as it is: others took {100 * others:.0f} % of the CPUs.", file=sys.stderr)
+        print(f"{readme.name} stays as it is: others took {100 * others:.0f} % of the CPUs.", file=sys.stderr)
         return 1
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     content, replaced = re.subn(
         f"{re.escape(begin)}.*{re.escape(end)}",
         lambda _: f"{begin}\n\n{text}\n\n{end}",
-        _README.read_text(),
+        readme.read_text(),
         flags=re.DOTALL,
     )
     if not replaced:
-        raise ValueError(f"Expected {begin} and {end} in {_README.name}.")
-    _README.write_text(content)
+        raise ValueError(f"Expected {begin} and {end} in {readme.name}.")
+    readme.write_text(content)
     return 0

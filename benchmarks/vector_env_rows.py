@@ -50,14 +50,16 @@ def rows() -> list[Row]:
     ours = (OURS, AUTO, ONE, IN_PROCESS, VIEWS)
     return [
         *(_few(n) for n in (1, 2, 4)),
-        _free("vector", 8, (*ours, BOUND), peers, (25, 60), *_beats_sync(1.5), quick=True),
+        _free(
+            "vector", 8, (*ours, BOUND), peers, (25, 60), *_beats_sync(1.5, headline=True), quick=True, headline=True
+        ),
         Row("vector", 16, (SYNC, ASYNC, OURS, AUTO, ONE, BOUND), _beats_sync(1.5)),
         _free("vector", 64, (*ours, BOUND), peers, (50, 110), *_beats_sync(1.5)),
         Row("vector", 256, (SYNC, OURS, AUTO, ONE, BOUND), _beats_sync(1.5)),
-        _free("image", 8, (*ours, SLOTS), peers, (15,)),
+        _free("image", 8, (*ours, SLOTS), peers, (15,), headline=True),
         _free("image", 64, (OURS, ONE, VIEWS, SLOTS, COPY), peers, (), Ask(OURS, "within", (1.5,), COPY)),
         _busy("busy-20", 8, peers, (0.9,), quick=True),
-        _busy("busy-200", 8, peers, (0.9, 0.97)),
+        _busy("busy-200", 8, peers, (0.9, 0.97), headline=True),
         _busy("busy-200", 32, (), (0.97,)),
         _busy("busy-200", 64, (), (0.97,)),
         Row(
@@ -67,13 +69,13 @@ def rows() -> list[Row]:
             (Ask(SEND, "share", (0.9,), BOUND), Ask(OURS, "share", (), BOUND), Ask(SEND, "times", (1,), _FIRST_READY)),
             quick=True,
         ),
-        _free("dict", 32, (OURS, VIEWS), peers, (25,), quick=True),
-        _free("infos", 32, (OURS,), peers, (15,), quick=True),
+        _free("dict", 32, (OURS, VIEWS), peers, (25,), quick=True, headline=True),
+        _free("infos", 32, (OURS,), peers, (15,), quick=True, headline=True),
         _free("episodes", 32, (OURS, VIEWS), peers, (15,), quick=True),
         _cost("memory", 64, (10,), "fork"),
-        _cost("memory", 64, (10,), "spawn"),
+        _cost("memory", 64, (10,), "spawn", headline=True),
         _cost("start", 64, (5,), "fork"),
-        _cost("start", 64, (5,), "spawn"),
+        _cost("start", 64, (5,), "spawn", headline=True),
         Row("vector", 8, (OURS, ASYNC, *peers), (Ask(OURS, "at most", (0.01,)),), "idle", quick=True),
     ]
 
@@ -83,9 +85,9 @@ def _few(n: int) -> Row:
     return Row("vector", n, (SYNC, ASYNC, OURS, AUTO, ONE, IN_PROCESS, BOUND), _beats_sync(1))
 
 
-def _beats_sync(goal: float) -> tuple[Ask, ...]:
+def _beats_sync(goal: float, headline: bool = False) -> tuple[Ask, ...]:
     """A plain loop in one process is asked of who chooses for itself; what the default makes of it is shown."""
-    return Ask(AUTO, "times", (goal,), SYNC), Ask(OURS, "times", (), SYNC)
+    return Ask(AUTO, "times", (goal,), SYNC), Ask(OURS, "times", (), SYNC, headline=headline)
 
 
 def _free(
@@ -96,18 +98,26 @@ def _free(
     goals: tuple[float, ...],
     *asks: Ask,
     quick: bool = False,
+    headline: bool = False,
 ) -> Row:
     """An environment that costs nothing, so that only the vector environment's own work shows."""
     best = AUTO if AUTO in ours else OURS
-    first, peer = Ask(best, "times", goals, ASYNC), Ask(best, "times", (1,), BEST_PEER)
+    first, peer = Ask(best, "times", goals, ASYNC, headline=headline), Ask(best, "times", (1,), BEST_PEER)
     return Row(workload, n, (SYNC, ASYNC, *ours, *peers), (first, *asks, peer), quick=quick)
 
 
-def _busy(workload: str, n: int, peers: tuple[str, ...], goals: tuple[float, ...], quick: bool = False) -> Row:
+def _busy(
+    workload: str, n: int, peers: tuple[str, ...], goals: tuple[float, ...], quick: bool = False, headline: bool = False
+) -> Row:
     """An environment that works: how much of the CPUs does it get?"""
-    asks = (Ask(OURS, "share", goals, BOUND), Ask(OURS, "times", (), ASYNC), *((_BEATS_PEERS,) if peers else ()))
+    asks = (
+        Ask(OURS, "share", goals, BOUND, headline=headline),
+        Ask(OURS, "times", (), ASYNC),
+        *((_BEATS_PEERS,) if peers else ()),
+    )
     return Row(workload, n, (ASYNC, OURS, BOUND, *peers), asks, quick=quick)
 
 
-def _cost(metric: str, n: int, goals: tuple[float, ...], context: str | None) -> Row:
-    return Row("vector", n, (ASYNC, OURS), (Ask(OURS, "times", goals, ASYNC),), metric, context, quick=True)
+def _cost(metric: str, n: int, goals: tuple[float, ...], context: str, headline: bool = False) -> Row:
+    asks = (Ask(OURS, "times", goals, ASYNC, headline=headline),)
+    return Row("vector", n, (ASYNC, OURS), asks, metric, context, quick=True)
