@@ -13,13 +13,7 @@ pytest.importorskip("mypy", reason="mypy is not installed")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "public",
-        pytest.param("register", marks=pytest.mark.xfail(strict=True, reason="nothing tells types of `.register`")),
-    ],
-)
+@pytest.mark.parametrize("name", ["public", "register"])
 def test_a_users_file_passes_mypy_strict(name: str) -> None:
     path = Path(__file__).parent / "typing" / f"{name}.py"
     done = subprocess.run(

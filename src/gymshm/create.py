@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gs
 
-from .dispatch import Function, refresh
+from .dispatch import Function, refresh, registering
 from .plan import Field
 from .segment import VERSIONS
 from .segment import create as create_segment
@@ -21,6 +21,7 @@ __all__ = ["can_be_packed", "create_shared_memory"]
 _VERSION = gs.Box(0, np.iinfo(np.int64).max, (), np.int64)
 
 
+@registering
 def create_shared_memory(
     space: gs.Space[Any], n: int = 1, ctx: Any = multiprocessing, *, name: str | None = None, snapshots: bool = False
 ) -> Memory:

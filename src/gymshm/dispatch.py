@@ -17,8 +17,8 @@ else of the tree stands in one segment.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 import gymnasium.vector.utils as gymnasium_utils
 from gymnasium import spaces as gs
@@ -26,10 +26,15 @@ from gymnasium.error import CustomSpaceError
 
 from .spaces import describe
 
-__all__ = ["Function", "Handler", "iterate", "refresh"]
+__all__ = ["Function", "Handler", "Registering", "iterate", "refresh", "registering"]
 
 #: The module of gymnasium's own handlers: tells them from a third party's.
 _GYMNASIUM_HOME = "gymnasium.vector.utils.shared_memory"
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result", covariant=True)
+_Registered = TypeVar("_Registered", bound=Callable[..., Any])
 
 
 class Handler(Protocol):
@@ -37,6 +42,32 @@ class Handler(Protocol):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Does the function's work."""
+
+
+class Registering(Protocol[_Arguments, _Result]):
+    """What type checkers see of a function of the contract: a function, with what ``functools.singledispatch`` has."""
+
+    registry: Mapping[type, Handler]
+
+    def __call__(self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        """Does the function's work."""
+
+    @overload
+    def register(self, cls: type, func: None = None) -> Callable[[_Registered], _Registered]: ...
+    @overload
+    def register(self, cls: type, func: _Registered) -> _Registered: ...
+    @overload
+    def register(self, cls: _Registered) -> _Registered: ...
+    def register(self, cls: Any, func: Any = None) -> Any:
+        """Registers a handler for the type ``cls``, or for that of its first argument; usable as a decorator."""
+
+    def dispatch(self, cls: type) -> Handler:
+        """The handler for the type ``cls``."""
+
+
+def registering(function: Callable[_Arguments, _Result]) -> Registering[_Arguments, _Result]:
+    """Says to type checkers what :meth:`Function.publish` gives to ``function``, which is returned as it is."""
+    return cast("Registering[_Arguments, _Result]", function)
 
 
 class Function:

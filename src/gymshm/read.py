@@ -6,12 +6,13 @@ from typing import Any
 
 from gymnasium import spaces as gs
 
-from .dispatch import Function, Handler, refresh
+from .dispatch import Function, Handler, refresh, registering
 from .views import ArrayLeaf, Memory, check_container, not_our_memory
 
 __all__ = ["read_from_shared_memory"]
 
 
+@registering
 def read_from_shared_memory(space: gs.Space[Any], shared_memory: Memory, n: int = 1) -> Any:
     """The batch of all environments' values, as (possibly nested) numpy arrays over the shared memory.
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from gymnasium import spaces as gs
 from numpy import ndarray
 
-from .dispatch import Function, Handler, refresh
+from .dispatch import Function, Handler, refresh, registering
 from .errors import Mismatch, MissingKeyError
 from .ordering import STORES_ARE_ORDERED, store_fence
 from .values import shown
@@ -27,6 +27,7 @@ __all__ = ["Pending", "checked_index", "collect", "is_built_in", "write_to_share
 Pending: TypeAlias = list[tuple[Any, Any]]
 
 
+@registering
 def write_to_shared_memory(space: gs.Space[Any], index: int, value: Any, shared_memory: Memory) -> None:
     """Writes one environment's ``value``: the whole of it, or nothing.
 
