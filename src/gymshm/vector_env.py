@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from gymnasium import Env, Space, logger
@@ -19,8 +19,6 @@ from .batches import batch_reader, batch_writer
 from .compat import AutoresetMode
 from .create import can_be_packed
 from .crew import Crew
-from .crew_env import CrewVectorEnv
-from .errors import WorkerDiedError
 from .exchange import Exchange, Terms
 from .info_columns import ColumnReader
 from .infos import batch, batch_with_ends
@@ -30,7 +28,7 @@ from .probe import Advisor, best_number_of_workers, measure_step
 from .read import read_from_shared_memory
 from .reply import Reply
 from .rollout import Rollout, begin_rollout
-from .turns import Turns, batch_of_turns
+from .turns_env import StepResult, TurnsVectorEnv
 from .worker import STEP, Operation, Report, Setup
 from .worker_process import Employment
 
@@ -38,10 +36,8 @@ __all__ = ["ShmVectorEnv"]
 
 _STEPPING: Final = AsyncState.WAITING_STEP  # looked up at every step: see ``worker.STEP``
 
-StepResult: TypeAlias = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
-
-class ShmVectorEnv(CrewVectorEnv):
+class ShmVectorEnv(TurnsVectorEnv):
     """Steps many environments in few processes, with everything that moves at each step in one named segment.
 
     It goes where ``gymnasium.vector.AsyncVectorEnv`` stood: the same arguments, methods and results, the results being
@@ -297,7 +293,7 @@ class ShmVectorEnv(CrewVectorEnv):
         ]
         ends = zip(self._exchange.rewards, self._exchange.terminations, self._exchange.truncations, strict=True)
         self._copies = [tuple(array.copy for array in arrays) for arrays in ends]
-        self._turns = Turns(self._crew, self._exchange, self._policy.step_timeout)
+        self._take_turns()
         self._infos = ColumnReader(self._exchange, self._crew.shares)
         self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
@@ -483,97 +479,6 @@ class ShmVectorEnv(CrewVectorEnv):
         rollout = begin_rollout(self._exchange, self._slot)
         self._slot = self._crew.last_good = 0
         return rollout
-
-    # --- turns --------------------------------------------------------------------------------------------------------
-
-    def async_reset(
-        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> None:
-        """Asks every environment for a reset, as a turn of its own: :meth:`recv` gives those that are ready.
-
-        Args:
-            seed: As for :meth:`reset`.
-            options: Handed to each environment.
-
-        Raises:
-            AlreadyPendingCallError: Another call is pending.
-            ClosedEnvironmentError: It is closed.
-            ValueError: A seed is missing; or there are several slots, or no ``shared_memory``.
-        """
-        self._check_idle("async_reset")
-        self._check_turns()
-        self._begin_turns()
-        seeds = spread_seeds(seed, self.num_envs)
-        told = zip(seeds, self._crew.seeds, strict=True)
-        self._crew.seeds = [old if new is None else new for new, old in told]
-        self._turns.ask_resets(seeds, options)
-        self._in_turns = True
-
-    def send(self, actions: Any, env_id: Any) -> None:
-        """Asks the environments ``env_id`` for a step each; :meth:`recv` gives those that are ready.
-
-        Args:
-            actions: A batch of actions, one for each of ``env_id``.
-            env_id: Distinct indices of environments, as ``info["env_id"]`` gives them.
-
-        Raises:
-            AlreadyPendingCallError: One of them was sent to already and not received; or another call is pending.
-            ClosedEnvironmentError: It is closed.
-            ValueError, TypeError, KeyError: An action does not fit, or ``env_id`` is no such thing. Nobody was asked.
-        """
-        if not self._in_turns:
-            self._check_idle("send")
-            self._check_turns()
-        self._check_running()
-        self._begin_turns()
-        self._turns.ask(actions, env_id)
-        self._in_turns = True
-
-    def recv(self, timeout: float | None = None) -> StepResult:
-        """Waits until ``batch_size`` environments are ready, whichever they are, and gives their results.
-
-        Who waits longest for being received comes first, so none starves. Fewer than ``batch_size`` come where fewer
-        were asked.
-
-        Args:
-            timeout: Seconds to wait at most; None for any time.
-
-        Returns:
-            As :meth:`step`, with one row for each of ``info["env_id"]``. All are copies.
-
-        Raises:
-            NoAsyncCallError: Nobody was asked.
-            multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
-            WorkerDiedError: A worker process ended.
-            ClosedEnvironmentError: It is closed.
-            Exception: What an environment raised; the others can still be received.
-        """
-        self._check_running()
-        try:
-            ids, replies = self._turns.take(self.batch_size, timeout)
-        except WorkerDiedError as error:
-            self._broken = error
-            raise
-        finally:
-            self._in_turns = bool(self._turns.pending.any())
-        if self._policy.restarts:
-            seen = np.zeros(self.num_envs, np.bool_)
-            seen[ids] = True
-            self._exchange.carry_over(0, 1, seen)
-        return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
-
-    def _begin_turns(self) -> None:
-        """Sees to it that what was seen last stands in slot 1: turns write to slot 0."""
-        if self._policy.restarts and not self._in_turns and self._crew.last_good != 1:
-            self._exchange.carry_over(self._crew.last_good, 1, np.ones(self.num_envs, np.bool_))
-            self._slot = self._crew.last_good = 1
-
-    def _check_turns(self) -> None:
-        if self.slots != 1 or not self._exchange.observations:
-            raise ValueError(
-                "Expected slots=1 and observations in shared memory for `send` and `recv`, got "
-                f"slots={self.slots}, shared_memory={bool(self._exchange.observations)}."
-            )
 
     # --- results ------------------------------------------------------------------------------------------------------
 

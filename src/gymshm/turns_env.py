@@ -1,0 +1,125 @@
+"""A ``VectorEnv`` over a crew whose environments take turns: ``async_reset``, ``send``, ``recv``, as EnvPool has them.
+
+How turns are asked and taken stands in ``turns``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .arguments import spread_seeds
+from .crew_env import CrewVectorEnv
+from .errors import WorkerDiedError
+from .exchange import Exchange
+from .policy import DeathPolicy
+from .turns import Turns, batch_of_turns
+
+__all__ = ["StepResult", "TurnsVectorEnv"]
+
+#: Observations, rewards, terminations, truncations and infos.
+StepResult: TypeAlias = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+
+class TurnsVectorEnv(CrewVectorEnv):
+    """The part of :class:`~gymshm.ShmVectorEnv` that serves single environments."""
+
+    batch_size: int
+    slots: int
+    _exchange: Exchange
+    _policy: DeathPolicy
+
+    def _take_turns(self) -> None:
+        """Makes ready for turns, once the exchange is there."""
+        self._turns = Turns(self._crew, self._exchange, self._policy.step_timeout)
+
+    def async_reset(
+        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Asks every environment for a reset, as a turn of its own: :meth:`recv` gives those that are ready.
+
+        Args:
+            seed: As for :meth:`reset`.
+            options: Handed to each environment.
+
+        Raises:
+            AlreadyPendingCallError: Another call is pending.
+            ClosedEnvironmentError: It is closed.
+            ValueError: A seed is missing; or there are several slots, or no ``shared_memory``.
+        """
+        self._check_idle("async_reset")
+        self._check_turns()
+        self._begin_turns()
+        seeds = spread_seeds(seed, self.num_envs)
+        told = zip(seeds, self._crew.seeds, strict=True)
+        self._crew.seeds = [old if new is None else new for new, old in told]
+        self._turns.ask_resets(seeds, options)
+        self._in_turns = True
+
+    def send(self, actions: Any, env_id: Any) -> None:
+        """Asks the environments ``env_id`` for a step each; :meth:`recv` gives those that are ready.
+
+        Args:
+            actions: A batch of actions, one for each of ``env_id``.
+            env_id: Distinct indices of environments, as ``info["env_id"]`` gives them.
+
+        Raises:
+            AlreadyPendingCallError: One of them was sent to already and not received; or another call is pending.
+            ClosedEnvironmentError: It is closed.
+            ValueError, TypeError, KeyError: An action does not fit, or ``env_id`` is no such thing. Nobody was asked.
+        """
+        if not self._in_turns:
+            self._check_idle("send")
+            self._check_turns()
+        self._check_running()
+        self._begin_turns()
+        self._turns.ask(actions, env_id)
+        self._in_turns = True
+
+    def recv(self, timeout: float | None = None) -> StepResult:
+        """Waits until ``batch_size`` environments are ready, whichever they are, and gives their results.
+
+        Who waits longest for being received comes first, so none starves. Fewer than ``batch_size`` come where fewer
+        were asked.
+
+        Args:
+            timeout: Seconds to wait at most; None for any time.
+
+        Returns:
+            As :meth:`step`, with one row for each of ``info["env_id"]``. All are copies.
+
+        Raises:
+            NoAsyncCallError: Nobody was asked.
+            multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
+            WorkerDiedError: A worker process ended.
+            ClosedEnvironmentError: It is closed.
+            Exception: What an environment raised; the others can still be received.
+        """
+        self._check_running()
+        try:
+            ids, replies = self._turns.take(self.batch_size, timeout)
+        except WorkerDiedError as error:
+            self._broken = error
+            raise
+        finally:
+            self._in_turns = bool(self._turns.pending.any())
+        if self._policy.restarts:
+            seen = np.zeros(self.num_envs, np.bool_)
+            seen[ids] = True
+            self._exchange.carry_over(0, 1, seen)
+        return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
+
+    def _begin_turns(self) -> None:
+        """Sees to it that what was seen last stands in slot 1: turns write to slot 0."""
+        if self._policy.restarts and not self._in_turns and self._crew.last_good != 1:
+            self._exchange.carry_over(self._crew.last_good, 1, np.ones(self.num_envs, np.bool_))
+            self._slot = self._crew.last_good = 1
+
+    def _check_turns(self) -> None:
+        if self.slots != 1 or not self._exchange.observations:
+            raise ValueError(
+                "Expected slots=1 and observations in shared memory for `send` and `recv`, got "
+                f"slots={self.slots}, shared_memory={bool(self._exchange.observations)}."
+            )
