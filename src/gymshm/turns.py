@@ -27,6 +27,7 @@ from .failures import rebuild
 from .infos import adder, batch, batch_with_ends
 from .local_crew import LocalCrew
 from .reply import Reply
+from .views import ArrayLeaf
 from .write import write_to_shared_memory
 
 __all__ = ["Turns", "batch_of_turns"]
@@ -130,10 +131,10 @@ class Turns:
         if space is None:
             raise ValueError("Expected actions of a fixed size for `send`, got an action space that has none.")
         memory = self._exchange.actions[0]
-        view = getattr(memory, "view", None)
-        if isinstance(view, np.ndarray) and isinstance(actions, np.ndarray) and actions.dtype == view.dtype:
-            if actions.shape == (len(ids), *view.shape[1:]):
-                view[ids] = actions
+        # Arrays alone: those of text are codes, which nobody has for actions.
+        if type(memory) is ArrayLeaf and isinstance(actions, np.ndarray) and actions.dtype == memory.dtype:
+            if actions.shape == (len(ids), *memory.shape):
+                memory.live_view()[ids] = actions
                 return
         rows = list(iterate(batch_space(space, len(ids)), actions))
         if len(rows) != len(ids):
@@ -157,13 +158,15 @@ class Turns:
         if time.monotonic() > self._attended_at + _ATTEND_SECONDS:
             self._attend((), deadline)
         ids = self._wait(wanted, deadline)
+        self._takings += 1
         failed = [index for index in ids.tolist() if index in self._told and self._told[index].failures]
         if failed:
             failures = [failure for index in failed for failure in self._told.pop(index).failures]
             self.pending[failed] = False
+            # Taken, too: who fails again and again does not come before those that wait.
+            self._taken_at[failed] = self._takings
             raise rebuild(failures)
         self.pending[ids] = False
-        self._takings += 1
         self._taken_at[ids] = self._takings
         return ids, [self._told.pop(index, None) for index in ids.tolist()]
 
@@ -250,4 +253,6 @@ def batch_of_turns(
     else:
         infos = batch({rows[env]: info for env, info in told.items()}, adder(len(ids)))
     observations = gathered(space, exchange.observations[0], exchange.terms.num_envs, ids)
-    return observations, exchange.rewards[0][ids], terminations, truncations, {"env_id": ids, **infos}
+    # First, and again: an environment may have an info of that name.
+    infos = {"env_id": ids, **infos} | {"env_id": ids}
+    return observations, exchange.rewards[0][ids], terminations, truncations, infos

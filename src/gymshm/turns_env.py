@@ -76,7 +76,7 @@ class TurnsVectorEnv(CrewVectorEnv):
         self._check_running()
         self._begin_turns()
         self._turns.ask(actions, env_id)
-        self._in_turns = True
+        self._in_turns = bool(self._turns.pending.any())
 
     def recv(self, timeout: float | None = None) -> StepResult:
         """Waits until ``batch_size`` environments are ready, whichever they are, and gives their results.
