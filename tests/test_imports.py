@@ -20,7 +20,7 @@ ORDER = """
     tracker links backing allocation inventory segment
     values layout views dispatch create read write row_writer
     batches doorbell exchange failures reply info_columns infos rollout policy env_group worker snapshot attachment
-    legacy worker_process crew local_crew crew_env turns arguments turns_env probe vector_env factory patch
+    legacy worker_process roster crew local_crew crew_env turns arguments turns_env probe vector_env factory patch
     __init__ cli __main__ integrations
 """
 
@@ -28,7 +28,7 @@ ORDER = """
 SHARED_MEMORY = {"tracker", "links", "backing", "allocation"}
 REGISTRIES = {"dispatch"}
 PATCHES = {"patch"}
-PROCESSES = {"worker_process", "crew", "probe", "cli"}
+PROCESSES = {"worker_process", "probe", "cli"}
 VERSIONS = {"compat"}
 
 

@@ -1,4 +1,4 @@
-"""The parent's side of all workers: start, ask, wait, and what follows from a death.
+"""The parent's side of all workers at work: ask, wait, and what follows from a death.
 
 Rules of this file:
 
@@ -7,38 +7,30 @@ Rules of this file:
 3. A restarted worker is asked again what the dead one was asked. It knows that its episodes are lost, and tells so in
    the next step (see ``env_group``); so there is one way for step, reset, call and turns. The others never notice.
    What goes wrong while it is started is one more death.
-4. Ending is bounded: ask, then SIGTERM, then SIGKILL. It never raises.
-5. A fork of the parent inherits these objects and answers for none of the processes: see ``crew_env``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Sequence
-from multiprocessing.connection import wait
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final, Protocol
 
 from .doorbell import SLEEP_SECONDS, sleep_on
 from .errors import WorkerDiedError
-from .exchange import Exchange, share
 from .failures import Failure, rebuild
 from .ordering import fence
 from .policy import DeathPolicy, Deaths, derived_seed
-from .reply import ALL_IN_COLUMNS, FAREWELL, Reply, dumps, unpickled
-from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Report, Setup
-from .worker_process import END_SECONDS, Employment, Stage, WorkerProcess, end_all
+from .reply import ALL_IN_COLUMNS, Reply, dumps, unpickled
+from .roster import Roster, deadline_of, left_until
+from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation
+from .worker_process import Employment, Stage, WorkerProcess
 
 __all__ = ["Crew", "TurnKeeper"]
 
 #: What errors call an operation; looked up at each step, and an enum's own name is slow.
 _NAMES = {operation: operation.name.lower() for operation in Operation}
-
-#: Told instead of a setup to a worker whose vector environment does not come about.
-_GO_AWAY = bytes(ForkingPickler.dumps(None))  # a view would complain at exit (3.13)
 
 _SERVING: Final = Stage.SERVING  # looked up at every step: see ``worker.STEP``
 
@@ -59,7 +51,7 @@ class TurnKeeper(Protocol):
         """What to tell the worker in its place of resets that are asked; None where there are none."""
 
 
-class Crew:
+class Crew(Roster):
     """All workers of a vector environment.
 
     Args:
@@ -70,102 +62,21 @@ class Crew:
         seeds: What each environment was reset with last; a restart derives its seed from that.
         last_good: The slot that holds what the environments showed last, as far as a caller has seen it.
         restarts: How often each worker was started anew.
-        torn: Whether a request or a reply is half way: an interrupt now would lose the rest of it.
     """
 
     def __init__(self, employment: Employment, policy: DeathPolicy) -> None:
         """Starts nothing yet."""
-        shares = share(len(employment.env_fns), employment.num_workers)
-        self._workers = [WorkerProcess(number, envs, employment) for number, envs in enumerate(shares)]
+        super().__init__(employment)
         self._policy = policy
         self.seeds: Sequence[int | None] = [None] * len(employment.env_fns)
         self.last_good = 0
-        self.restarts = [0] * len(shares)
-        self._sequence = 0
-        self._during = "construction"
+        self.restarts = [0] * len(self._workers)
         self._request: tuple[Operation, int, list[Any] | None] = (Operation.CALL, 0, None)
         self._pending: list[WorkerProcess] = []
         self._replies: list[Reply | None] = []
-        self._start_timeout: float | None = None
         self._deaths = Deaths(policy)
         # What each worker's environments showed last, where that travels pickled.
-        self._seen: list[list[Any] | None] = [None] * len(shares)
-        self._ended = False
-        self.torn = False
-
-    @property
-    def shares(self) -> list[range]:
-        """The environments of each worker."""
-        return [worker.envs for worker in self._workers]
-
-    @property
-    def processes(self) -> list[Any]:
-        """The processes, in the order of their environments."""
-        return [worker.process for worker in self._workers if worker.process is not None]
-
-    # --- start --------------------------------------------------------------------------------------------------------
-
-    def start(self, timeout: float | None) -> list[Report]:
-        """Starts the processes and waits until each has built its environments.
-
-        Raises:
-            Exception: What an environment raised.
-            WorkerDiedError: A process ended.
-            multiprocessing.TimeoutError: It took longer than ``timeout`` seconds.
-        """
-        self._start_timeout = timeout
-        deadline = _deadline(timeout)
-        for number, worker in enumerate(self._workers):
-            worker.launch(self._workers[:number])
-        return self._hear(self._workers, deadline)
-
-    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
-        """Tells all of ``setup``; gives for each whether its observation and action spaces match.
-
-        Raises:
-            Exception: What binding the arrays raised.
-            WorkerDiedError: A process ended.
-            multiprocessing.TimeoutError: It took longer than ``timeout`` seconds.
-        """
-        self._setup, self._exchange = setup, exchange
-        for worker in self._workers:
-            self._instruct(worker, None)
-        matches = self._hear(self._workers, _deadline(timeout))
-        for worker in self._workers:
-            worker.serve()
-        return matches
-
-    def _instruct(self, worker: WorkerProcess, loss: Loss | None) -> None:
-        worker.take_up(self._exchange.lines(worker.number), again=loss is not None)
-        with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
-            own = dataclasses.replace(self._setup, worker=worker.number, loss=loss)
-            worker.connection.send_bytes(ForkingPickler.dumps(own))
-
-    def _hear(self, workers: Sequence[WorkerProcess], deadline: float | None) -> list[Any]:
-        """What :meth:`_collect` gives; failures among that are raised."""
-        heard = self._collect(workers, deadline, self._during)
-        failures = [message for message in heard if isinstance(message, Failure)]
-        if failures:
-            raise rebuild(failures)
-        return heard
-
-    def _collect(self, workers: Sequence[WorkerProcess], deadline: float | None, during: str) -> list[Any]:
-        """One message from each of ``workers``, by pickle."""
-        heard: dict[int, Any] = {}
-        while waiting := [worker for worker in workers if worker.number not in heard]:
-            ready = wait([w.connection for w in waiting] + [w.process.sentinel for w in waiting], _left(deadline))
-            if not ready:
-                told = ", ".join(f"{worker.number} (environments {worker.span})" for worker in waiting)
-                raise multiprocessing.TimeoutError(f"Construction is not done in time; still waiting for worker {told}")
-            for worker in waiting:
-                try:
-                    if worker.connection in ready:
-                        heard[worker.number] = worker.hear()
-                    elif worker.process.sentinel in ready:
-                        raise EOFError
-                except (EOFError, OSError):
-                    raise worker.died(during) from None
-        return [message for _, message in sorted(heard.items())]
+        self._seen: list[list[Any] | None] = [None] * len(self._workers)
 
     # --- ask and wait -------------------------------------------------------------------------------------------------
 
@@ -220,7 +131,7 @@ class Crew:
             WorkerDiedError: A process ended, and is not restarted.
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds; calling again goes on waiting.
         """
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         pending, sequence = self._pending, self._sequence
         while pending:
             worker = pending[0]
@@ -262,7 +173,7 @@ class Crew:
             WorkerDiedError: One is dead, or hangs.
             multiprocessing.TimeoutError: ``deadline`` is over.
         """
-        left, limit, before = _left(deadline), self._limit(), time.monotonic()
+        left, limit, before = left_until(deadline), self._limit(), time.monotonic()
         naps = [SLEEP_SECONDS] if left is None else [SLEEP_SECONDS, left]
         if limit is not None:
             naps += [max(0.0, other.asked_at + limit - before) for other in self._pending]
@@ -341,7 +252,7 @@ class Crew:
         if not self._policy.restarts:
             raise death
         self._deaths.count(death)
-        worker.process.kill()  # it may have closed its connection, and live
+        worker.end_now()  # it may have closed its connection, and live
         told = _leftovers(worker) if worker.stage is Stage.SERVING else []
         worker.discharge()
         if turns is not None:
@@ -464,64 +375,6 @@ class Crew:
                 continue
             self._replace(worker, death, deadline, turns)
 
-    # --- end ----------------------------------------------------------------------------------------------------------
-
-    def close(self, timeout: float) -> list[Failure]:
-        """Ends all processes: asks those that are idle or finish in time, then SIGTERM, then SIGKILL. Twice is fine.
-
-        Args:
-            timeout: Seconds for the asking; 0 skips it.
-
-        Returns:
-            What environments raised while they were closed.
-        """
-        if self._ended:
-            return []
-        self._ended = True
-        if self.torn:
-            timeout = min(timeout, END_SECONDS)  # some may wait for the rest of a request for ever
-        asked = [worker for worker in self._workers if worker.process is not None] if timeout > 0 else []
-        self._sequence += 1
-        for worker in asked:
-            with contextlib.suppress(OSError):
-                if worker.bell is not None:
-                    worker.bell.signal(self._sequence, Operation.CLOSE)
-                else:
-                    worker.connection.send_bytes(_GO_AWAY)
-        try:
-            return self._farewells(asked, time.monotonic() + timeout)
-        finally:  # also where Ctrl-C cuts it short
-            end_all(self.processes)
-            for worker in self._workers:
-                if worker.process is not None:
-                    worker.discharge()
-
-    def disown(self) -> None:
-        """What a fork does with the crew that it inherited: the processes are not its children."""
-        self._ended = True
-        for worker in self._workers:
-            worker.disown()
-
-    def _farewells(self, asked: list[WorkerProcess], deadline: float) -> list[Failure]:
-        """Waits until the processes have ended, and takes what they say before they do."""
-        failures: list[Failure] = []
-        connection: Any
-        # Of a reply that is torn the rest would be read as something else.
-        waiting: dict[Any, WorkerProcess] = {} if self.torn else {worker.connection: worker for worker in asked}
-        while waiting and (ready := wait(list(waiting), max(0.0, deadline - time.monotonic()))):
-            for connection in ready:
-                try:
-                    packet = connection.recv_bytes()
-                except Exception:  # closed, which is what is waited for; or nothing that can be read any more
-                    del waiting[connection]
-                    continue
-                if packet and waiting[connection].stage is Stage.SERVING:
-                    reply = unpickled(packet, waiting[connection].envs.start)
-                    failures += reply.failures if reply.turn == FAREWELL else []
-        for worker in asked:
-            worker.process.join(max(0.0, deadline - time.monotonic()))
-        return failures
-
 
 def _leftovers(worker: WorkerProcess) -> list[Reply]:
     """What a dead worker had told of turns and nobody has read."""
@@ -533,11 +386,3 @@ def _leftovers(worker: WorkerProcess) -> list[Reply]:
             if reply is not None and reply.turn >= 0:
                 replies.append(reply)
     return replies
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

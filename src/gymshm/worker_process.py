@@ -217,6 +217,10 @@ class WorkerProcess:
                 break
         return told.decode(errors="replace").strip()
 
+    def end_now(self) -> None:
+        """Ends the process, whatever it is at; :meth:`discharge` has to follow."""
+        self.process.kill()
+
     def disown(self) -> None:
         """In a fork of the parent: lets go of the process, which multiprocessing would take for a child of the fork."""
         multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]

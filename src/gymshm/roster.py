@@ -1,0 +1,193 @@
+"""A crew from its first process to its last: starting the workers together, and ending them.
+
+Rules of this file:
+
+1. Whatever waits for a start, waits for the processes' ends too, and is bounded.
+2. Ending is bounded: ask, then SIGTERM, then SIGKILL. It never raises.
+3. A fork of the parent inherits these objects and answers for none of the processes: see ``crew_env``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from .exchange import Exchange, share
+from .failures import Failure, rebuild
+from .reply import FAREWELL, unpickled
+from .worker import Loss, Operation, Report, Setup
+from .worker_process import END_SECONDS, Employment, Stage, WorkerProcess, end_all
+
+__all__ = ["Roster", "deadline_of", "left_until"]
+
+#: Told instead of a setup to a worker whose vector environment does not come about.
+_GO_AWAY = bytes(ForkingPickler.dumps(None))  # a view would complain at exit (3.13)
+
+
+class Roster:
+    """The workers of a vector environment, as processes that start and end; :class:`~gymshm.crew.Crew` makes them work.
+
+    Args:
+        employment: What the workers have in common.
+
+    Attributes:
+        torn: Whether a request or a reply is half way: an interrupt now would lose the rest of it.
+    """
+
+    def __init__(self, employment: Employment) -> None:
+        """Starts nothing yet."""
+        shares = share(len(employment.env_fns), employment.num_workers)
+        self._workers = [WorkerProcess(number, envs, employment) for number, envs in enumerate(shares)]
+        self._sequence = 0
+        self._during = "construction"
+        self._start_timeout: float | None = None
+        self._ended = False
+        self.torn = False
+
+    @property
+    def shares(self) -> list[range]:
+        """The environments of each worker."""
+        return [worker.envs for worker in self._workers]
+
+    @property
+    def processes(self) -> list[Any]:
+        """The processes, in the order of their environments."""
+        return [worker.process for worker in self._workers if worker.process is not None]
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    def start(self, timeout: float | None) -> list[Report]:
+        """Starts the processes and waits until each has built its environments.
+
+        Raises:
+            Exception: What an environment raised.
+            WorkerDiedError: A process ended.
+            multiprocessing.TimeoutError: It took longer than ``timeout`` seconds.
+        """
+        self._start_timeout = timeout
+        deadline = deadline_of(timeout)
+        for number, worker in enumerate(self._workers):
+            worker.launch(self._workers[:number])
+        return self._hear(self._workers, deadline)
+
+    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
+        """Tells all of ``setup``; gives for each whether its observation and action spaces match.
+
+        Raises:
+            Exception: What binding the arrays raised.
+            WorkerDiedError: A process ended.
+            multiprocessing.TimeoutError: It took longer than ``timeout`` seconds.
+        """
+        self._setup, self._exchange = setup, exchange
+        for worker in self._workers:
+            self._instruct(worker, None)
+        matches = self._hear(self._workers, deadline_of(timeout))
+        for worker in self._workers:
+            worker.serve()
+        return matches
+
+    def _instruct(self, worker: WorkerProcess, loss: Loss | None) -> None:
+        worker.take_up(self._exchange.lines(worker.number), again=loss is not None)
+        with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
+            own = dataclasses.replace(self._setup, worker=worker.number, loss=loss)
+            worker.connection.send_bytes(ForkingPickler.dumps(own))
+
+    def _hear(self, workers: Sequence[WorkerProcess], deadline: float | None) -> list[Any]:
+        """What :meth:`_collect` gives; failures among that are raised."""
+        heard = self._collect(workers, deadline, self._during)
+        failures = [message for message in heard if isinstance(message, Failure)]
+        if failures:
+            raise rebuild(failures)
+        return heard
+
+    def _collect(self, workers: Sequence[WorkerProcess], deadline: float | None, during: str) -> list[Any]:
+        """One message from each of ``workers``, by pickle."""
+        heard: dict[int, Any] = {}
+        while waiting := [worker for worker in workers if worker.number not in heard]:
+            ready = wait([w.connection for w in waiting] + [w.process.sentinel for w in waiting], left_until(deadline))
+            if not ready:
+                told = ", ".join(f"{worker.number} (environments {worker.span})" for worker in waiting)
+                raise multiprocessing.TimeoutError(f"Construction is not done in time; still waiting for worker {told}")
+            for worker in waiting:
+                try:
+                    if worker.connection in ready:
+                        heard[worker.number] = worker.hear()
+                    elif worker.process.sentinel in ready:
+                        raise EOFError
+                except (EOFError, OSError):
+                    raise worker.died(during) from None
+        return [message for _, message in sorted(heard.items())]
+
+    # --- end ----------------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float) -> list[Failure]:
+        """Ends all processes: asks those that are idle or finish in time, then SIGTERM, then SIGKILL. Twice is fine.
+
+        Args:
+            timeout: Seconds for the asking; 0 skips it.
+
+        Returns:
+            What environments raised while they were closed.
+        """
+        if self._ended:
+            return []
+        self._ended = True
+        if self.torn:
+            timeout = min(timeout, END_SECONDS)  # some may wait for the rest of a request for ever
+        asked = [worker for worker in self._workers if worker.process is not None] if timeout > 0 else []
+        self._sequence += 1
+        for worker in asked:
+            with contextlib.suppress(OSError):
+                if worker.bell is not None:
+                    worker.bell.signal(self._sequence, Operation.CLOSE)
+                else:
+                    worker.connection.send_bytes(_GO_AWAY)
+        try:
+            return self._farewells(asked, time.monotonic() + timeout)
+        finally:  # also where Ctrl-C cuts it short
+            end_all(self.processes)
+            for worker in self._workers:
+                if worker.process is not None:
+                    worker.discharge()
+
+    def disown(self) -> None:
+        """What a fork does with the crew that it inherited: the processes are not its children."""
+        self._ended = True
+        for worker in self._workers:
+            worker.disown()
+
+    def _farewells(self, asked: list[WorkerProcess], deadline: float) -> list[Failure]:
+        """Waits until the processes have ended, and takes what they say before they do."""
+        failures: list[Failure] = []
+        connection: Any
+        # Of a reply that is torn the rest would be read as something else.
+        waiting: dict[Any, WorkerProcess] = {} if self.torn else {worker.connection: worker for worker in asked}
+        while waiting and (ready := wait(list(waiting), max(0.0, deadline - time.monotonic()))):
+            for connection in ready:
+                try:
+                    packet = connection.recv_bytes()
+                except Exception:  # closed, which is what is waited for; or nothing that can be read any more
+                    del waiting[connection]
+                    continue
+                if packet and waiting[connection].stage is Stage.SERVING:
+                    reply = unpickled(packet, waiting[connection].envs.start)
+                    failures += reply.failures if reply.turn == FAREWELL else []
+        for worker in asked:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+        return failures
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """When ``timeout`` seconds from now are over; None for never."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def left_until(deadline: float | None) -> float | None:
+    """Seconds until then, or 0 where it is past; None for any time."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
