@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from gymnasium import Space
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.vector.utils import batch_space
 
 from .batches import gathered
 from .crew import Crew
+from .dispatch import iterate
 from .doorbell import SLEEP_SECONDS, SPIN_SECONDS
 from .exchange import Exchange
 from .failures import rebuild
@@ -104,10 +105,12 @@ class Turns:
         """
         ids = np.asarray(env_ids)
         n = len(self.pending)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(np.unique(ids)) != len(ids):
+        indices = ids.tolist() if ids.ndim == 1 and ids.dtype.kind in "iu" else None
+        # A set of a few numbers: numpy's `unique` takes longer than all the rest of this method.
+        if indices is None or len(set(indices)) != len(indices):
             raise ValueError(f"Expected env_id to be distinct indices of environments, got {env_ids!r}.")
-        if len(ids) and not (ids.min() >= 0 and ids.max() < n):
-            raise ValueError(f"Expected env_id in [0, {n}), got {ids.tolist()}.")
+        if indices and not (min(indices) >= 0 and max(indices) < n):
+            raise ValueError(f"Expected env_id in [0, {n}), got {indices}.")
         if self.pending[ids].any():
             busy = ids[self.pending[ids]].tolist()
             raise AlreadyPendingCallError(
@@ -115,11 +118,11 @@ class Turns:
             )
         self._store(actions, ids)
         self._mark_asked(ids, in_reset=False)
-        self._crew.post_turns(np.unique(self._worker_of[ids]).tolist())
+        self._crew.post_turns(set(self._worker_of[ids].tolist()))
 
     def _mark_asked(self, ids: np.ndarray, *, in_reset: bool) -> None:
         if self._step_timeout is not None:
-            for number in np.unique(self._worker_of[ids]).tolist():
+            for number in self._worker_of[ids].tolist():
                 self._moved_at[number] = time.monotonic()
         self.pending[ids] = True
         self._in_reset[ids] = in_reset
