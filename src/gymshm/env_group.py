@@ -6,7 +6,8 @@ Rules of this file:
    the rest goes on. ``SystemExit`` is none of that kind: who calls ``sys.exit`` ends the process.
 2. What happens at every step is bound once (:meth:`EnvGroup.bind`): a step looks nothing up.
 3. Results go into the exchange. What has no place there (infos, pickled observations, results of calls) is returned,
-   and is None in the common case that there is nothing.
+   and is None in the common case that there is nothing. Infos are those of their own moment: environments may use one
+   dict again and again, and even share it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .errors import Mismatch
 from .exchange import Exchange
 from .failures import Failure, capture
 from .info_columns import ColumnWriter
+from .infos import snapshot
 from .ordering import store_fence
 from .reply import ALL_IN_COLUMNS, Reply
 from .row_writer import row_writer
@@ -149,7 +151,7 @@ class EnvGroup:
                         in_columns.append(self.start + i)
                     else:
                         reply = reply if reply is not None else Reply()
-                        reply.infos.append((self.start + i, _checked(info)))
+                        reply.infos.append((self.start + i, snapshot(_checked(info))))
                         if in_columns is not None:
                             reply.schema = self._columns.propose(info) or reply.schema
             except SystemExit:
@@ -227,7 +229,7 @@ class EnvGroup:
                     self._lost.discard(i)
                     info = {**_checked(info), "worker_restarted": True}
                 if type(info) is not dict or info:
-                    reply.infos.append((self.start + i, _checked(info)))
+                    reply.infos.append((self.start + i, snapshot(_checked(info))))
             except SystemExit:
                 raise
             except BaseException as error:
@@ -339,7 +341,7 @@ class EnvGroup:
             else:
                 reply.final_observations.append((self.start + i, copy.deepcopy(observation)))
             if _checked(info):
-                reply.final_infos.append((self.start + i, info))
+                reply.final_infos.append((self.start + i, snapshot(info)))
             return self.envs[i].reset()
         return observation, info
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from .batches import exact_row
 from .compat import VectorEnv
 from .exchange import Exchange
 from .reply import Reply
 
-__all__ = ["AddInfo", "adder", "batch", "batch_with_ends"]
+__all__ = ["AddInfo", "adder", "batch", "batch_with_ends", "snapshot"]
 
 #: ``VectorEnv._add_info``: adds the info of one row to a batch.
 AddInfo: TypeAlias = Callable[[dict[str, Any], dict[str, Any], int], dict[str, Any]]
@@ -21,6 +23,14 @@ def adder(rows: int) -> AddInfo:
     batching = VectorEnv()
     batching.num_envs = rows
     return batching._add_info
+
+
+def snapshot(info: dict[str, Any]) -> dict[str, Any]:
+    """``info`` as it is now, for a batch that is made later: what batching would copy is copied."""
+    return {
+        key: snapshot(value) if isinstance(value, dict) else value.copy() if isinstance(value, np.ndarray) else value
+        for key, value in info.items()
+    }
 
 
 def batch(told: Mapping[int, dict[str, Any]], add_info: AddInfo) -> dict[str, Any]:
