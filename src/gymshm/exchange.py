@@ -37,7 +37,7 @@ from .views import Memory, assemble, at_slot, leaves, views
 
 __all__ = ["INFO_COLUMNS", "Exchange", "Terms", "share"]
 
-#: Columns of each kind for numeric infos; who has more keys than that has the rest of them pickled.
+#: Columns of each kind for numeric infos; an info with more numbers of a kind than that is pickled as a whole.
 INFO_COLUMNS = 16
 
 

@@ -1,9 +1,9 @@
 """Numeric infos without pickling: keys that recur with the same types get a column of the segment.
 
 Many environments give the same few numbers in each step (MuJoCo's reward terms, Atari's lives). A worker that sees the
-same keys with the same numeric types twice in a row makes that its *schema*, tells the parent once, and from then on
-stores the values: one array of ``n`` numbers per key, which is also the form that gymnasium's batching wants. An info
-that does not fit the schema travels as before, and so does everything of a step that is not numbers.
+same keys with the same numeric types for the second time makes that its *schema*, tells the parent once, and from then
+on stores the values: one array of ``n`` numbers per key, which is also the form that gymnasium's batching wants. An
+info that does not fit the schema travels as before, and so does everything of a step that is not numbers.
 
 What comes out is, byte for byte, what ``VectorEnv._add_info`` makes of the infos one by one: values, dtypes, masks
 (``_key``), and the order of keys.
@@ -32,8 +32,11 @@ _COLUMN_KINDS: dict[type, str] = {
     **dict.fromkeys((np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32), "integers"),
 }
 
-#: How often in a row the same new schema has to be seen before it replaces one that is in use, per environment.
+#: How often a new schema has to be seen, per environment, before it replaces one that has not fitted since.
 _PATIENCE = 4
+
+#: How many schemas a worker counts before it begins anew: there may be no end of them.
+_MOST_CANDIDATES = 8
 
 
 class ColumnWriter:
@@ -52,8 +55,8 @@ class ColumnWriter:
         self._columns: list[Any] = []
         self._keys: tuple[str, ...] | None = None
         self._types: tuple[type, ...] = ()
-        self._candidate: Schema | None = None
-        self._seen = 0
+        # How often what could be a schema was seen; none while the one in use fits.
+        self._seen: dict[Schema, int] = {}
 
     def store(self, i: int, info: dict[str, Any]) -> bool:
         """Whether ``info`` of the worker's environment ``i`` now stands in the columns."""
@@ -64,7 +67,8 @@ class ColumnWriter:
                         break
                     column[i] = value
                 else:
-                    self._seen = 0
+                    if self._seen:
+                        self._seen.clear()
                     return True
             except ValueError:
                 pass  # an int beyond 64 bits
@@ -73,17 +77,22 @@ class ColumnWriter:
     def propose(self, info: dict[str, Any]) -> Schema | None:
         """Considers an info that did not fit; a new schema, if this makes one, for the caller to :meth:`adopt`."""
         schema = (tuple(info), tuple(map(type, info.values())))
-        self._seen = self._seen + 1 if schema == self._candidate else 1
-        self._candidate = schema
-        if self._seen < (2 if self._keys is None else self._patience):
+        seen = self._seen
+        if schema not in seen and len(seen) == _MOST_CANDIDATES:
+            seen.clear()
+        seen[schema] = seen.get(schema, 0) + 1
+        if seen[schema] < (2 if self._keys is None else self._patience):
             return None
         kinds = [_COLUMN_KINDS.get(cls) for cls in schema[1]]
         # gymnasium gives "final_obs" an array of objects, and each key "x" a mask "_x", which may be a key of its own.
         if "final_obs" in schema[0] or not {f"_{key}" for key in schema[0]}.isdisjoint(schema[0]):
             return None
+        # Keys of other types may be equal and yet not the same: 1, 1.0 and True.
+        if any(type(key) is not str for key in schema[0]):
+            return None
         if None in kinds or any(kinds.count(kind) > len(free) for kind, free in self._free.items()):
             return None
-        self._seen = 0
+        seen.clear()
         return schema
 
     def adopt(self, schema: Schema) -> None:
@@ -119,9 +128,7 @@ class ColumnReader:
             return None
         infos: dict[str, Any] = {}
         for key, cls, column in self._of(schema):
-            infos[key] = column.astype(
-                cls
-            )  # a copy, of the dtype that gymnasium gives an array for values of this type
+            infos[key] = column.astype(cls)  # a copy, of the dtype that gymnasium's array has for this type
             infos[f"_{key}"] = np.ones(self._num_envs, np.bool_)
         return infos
 

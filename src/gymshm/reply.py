@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final, TypeAlias
 
@@ -70,6 +71,10 @@ FAREWELL: Final = -2
 ALL_IN_COLUMNS: Final = Reply()
 
 
+#: What stands in front of a packet: the turn, and how many bytes of the schema's pickle come next.
+_HEAD = struct.Struct("<qq")
+
+
 def dumps(value: Any) -> Any:
     """``value`` as what travels between processes: with protocol 5, since those before lose arrays' byte order."""
     # Bytes, not the view that it gives: one that is collected before its buffer complains (3.13).
@@ -83,10 +88,12 @@ def pickled(reply: Reply, start: int) -> bytes:
         reply: The reply.
         start: Index of the worker's first environment.
     """
-    # The turn stands in front: it has to be known also where the rest can't be rebuilt.
-    turn = reply.turn.to_bytes(8, "little", signed=True)
+    # In front, and apart: what has to be known also where the rest can't be pickled, or not be rebuilt. Of a schema
+    # that the parent has not heard of, all later infos would be lost.
+    schema = b"" if reply.schema is None else dumps(reply.schema)
+    head = _HEAD.pack(reply.turn, len(schema)) + schema
     try:
-        packet: bytes = turn + dumps(reply)
+        packet: bytes = head + dumps(reply)
     except Exception as whole:
         parts: list[tuple[int, str, Any]] = [(i, f"info[{k!r}]", v) for i, info in reply.infos for k, v in info.items()]
         parts += [(i, f"final_info[{k!r}]", v) for i, info in reply.final_infos for k, v in info.items()]
@@ -94,7 +101,7 @@ def pickled(reply: Reply, start: int) -> bytes:
         parts += [(i, "final observation", value) for i, value in reply.final_observations]
         parts += [(start + i, "result", value) for i, value in enumerate(reply.results or [])]
         cleaned = Reply()
-        cleaned.failures, cleaned.turn = list(reply.failures), reply.turn
+        cleaned.failures, cleaned.turn, cleaned.schema = list(reply.failures), reply.turn, reply.schema
         before = len(cleaned.failures)
         for env, what, value in parts:
             try:
@@ -104,9 +111,9 @@ def pickled(reply: Reply, start: int) -> bytes:
                     f"Expected {what} of environment {env} to be picklable, got {type(value).__name__}: {error}"
                 )
                 cleaned.failures.append(capture(env, told.with_traceback(error.__traceback__)))
-        if len(cleaned.failures) == before:  # all of its parts can be: it is a key, or the dict itself
+        if len(cleaned.failures) == before:  # all of its parts can be: it is a key
             cleaned.failures.append(capture(reply.turn if reply.turn >= 0 else start, whole))
-        packet = turn + dumps(cleaned)
+        packet = head + dumps(cleaned)
     return packet
 
 
@@ -117,11 +124,14 @@ def unpickled(packet: bytes, start: int) -> Reply:
         packet: What :func:`pickled` made.
         start: Index of the worker's first environment.
     """
-    turn = int.from_bytes(packet[:8], "little", signed=True)
+    turn, size = _HEAD.unpack_from(packet)
+    rest = _HEAD.size + size
     try:
-        reply: Reply = pickle.loads(memoryview(packet)[8:])
+        reply: Reply = pickle.loads(memoryview(packet)[rest:])
     except Exception as error:
         reply = Reply()
+        if size:
+            reply.schema = pickle.loads(memoryview(packet)[_HEAD.size : rest])
         reply.failures.append(capture(turn if turn >= 0 else start, error))
     reply.turn = turn
     return reply
