@@ -13,6 +13,9 @@ import numpy as np
 from gymnasium import spaces as gs
 from hypothesis.extra import numpy as hnp
 
+from gymshm.compat import discrete
+from support import GYMNASIUM
+
 INTEGER_DTYPES = [np.dtype(code) for code in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "q", ">i2", ">u4", ">i8")]
 FLOAT_DTYPES = [np.dtype(code) for code in ("f2", "f4", "f8", "g", ">f2", ">f4", ">f8")]
 BOX_DTYPES = [np.dtype("?"), *INTEGER_DTYPES, *FLOAT_DTYPES]
@@ -68,12 +71,13 @@ def _elements(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
 
 
 def discretes() -> st.SearchStrategy[gs.Discrete]:
-    """Discretes of every integer dtype, with a start."""
+    """Discretes of every integer dtype that gymnasium's may have, with a start."""
 
     def build(dtype: np.dtype[Any], n: int, start: int) -> gs.Discrete:
-        return gs.Discrete(n, start=start if dtype.kind == "i" else abs(start), dtype=dtype)
+        return discrete(n, start if dtype.kind == "i" else abs(start), dtype)
 
-    return st.builds(build, st.sampled_from(INTEGER_DTYPES), st.integers(1, 20), st.integers(-100, 100))
+    dtypes = INTEGER_DTYPES if GYMNASIUM >= (1, 2) else [np.dtype(np.int64)]
+    return st.builds(build, st.sampled_from(dtypes), st.integers(1, 20), st.integers(-100, 100))
 
 
 def multi_discretes() -> st.SearchStrategy[gs.MultiDiscrete]:
@@ -102,7 +106,9 @@ def texts() -> st.SearchStrategy[gs.Text]:
         return gs.Text(max(lengths), min_length=min(lengths), charset=charset)
 
     lengths = st.lists(st.integers(0, 5), min_size=2, max_size=2)
-    return st.builds(build, lengths, st.lists(st.sampled_from(CHARACTERS), min_size=1), st.booleans())
+    # Older versions, told a character twice, read and write it by two codes.
+    characters = st.lists(st.sampled_from(CHARACTERS), min_size=1, unique=GYMNASIUM < (1, 4))
+    return st.builds(build, lengths, characters, st.booleans())
 
 
 def leaves() -> st.SearchStrategy[gs.Space[Any]]:
@@ -113,7 +119,9 @@ def leaves() -> st.SearchStrategy[gs.Space[Any]]:
 def dicts(children: st.SearchStrategy[gs.Space[Any]]) -> st.SearchStrategy[gs.Dict]:
     """Dicts, also empty, in an order of their own, whose keys may look alike."""
     pairs = st.lists(st.tuples(st.sampled_from(KEYS), children), max_size=4, unique_by=lambda pair: pair[0])
-    return st.builds(lambda pairs, ordered: gs.Dict(OrderedDict(pairs) if ordered else pairs), pairs, st.booleans())
+    # Older versions compare the keys of a mapping by sorting them together with the spaces.
+    mappings = st.booleans() if GYMNASIUM >= (1, 1) else st.just(False)
+    return st.builds(lambda pairs, ordered: gs.Dict(OrderedDict(pairs) if ordered else pairs), pairs, mappings)
 
 
 def spaces(max_leaves: int = 6) -> st.SearchStrategy[gs.Space[Any]]:

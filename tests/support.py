@@ -12,9 +12,33 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
+from gymnasium.vector import SyncVectorEnv
+
+from gymshm.compat import AutoresetMode
+
+#: The version of gymnasium, as in ``(1, 4)``.
+GYMNASIUM = tuple(int(part) for part in gymnasium.__version__.split(".")[:2])
+
+
+def needs_gymnasium(version: str, why: str) -> pytest.MarkDecorator:
+    """Skips a test under older versions of gymnasium than ``version``, as in ``"1.4"``; ``why`` says what they lack."""
+    wanted = tuple(int(part) for part in version.split("."))
+    return pytest.mark.skipif(wanted > GYMNASIUM, reason=f"needs gymnasium {version}: {why}")
+
+
+def sync_vector_env(env_fns: Any, autoreset_mode: Any = "NextStep", **options: Any) -> SyncVectorEnv:
+    """Gymnasium's, in that mode; skips the test where this version knows no modes."""
+    if GYMNASIUM >= (1, 1):
+        return SyncVectorEnv(env_fns, autoreset_mode=autoreset_mode, **options)
+    if AutoresetMode(autoreset_mode) is not AutoresetMode.NEXT_STEP:
+        pytest.skip("needs gymnasium 1.1: SyncVectorEnv has no modes")
+    envs = SyncVectorEnv(env_fns, **options)
+    envs.metadata = {**envs.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}  # as later ones have it
+    return envs
 
 
 def same(left: Any, right: Any) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 
 from gymshm import create_shared_memory, read_from_shared_memory, write_to_shared_memory
+from support import needs_gymnasium
 
 
 def roundtrip(space, *items):
@@ -43,6 +44,11 @@ def test_integers_in_range_stay_legal_whatever_their_type():
     space = Box(0, 255, (2,), np.uint8)
     batch = roundtrip(space, [1, 255], np.array([1, 255]), (np.int32(1), 255), np.array([True, True]))
     assert batch.tolist() == [[1, 255]] * 3 + [[1, 1]]
+    assert roundtrip(Discrete(5), 4, np.int8(3), True).tolist() == [4, 3, 1]
+
+
+@needs_gymnasium("1.2", "Discrete has no dtype")
+def test_integers_in_range_stay_legal_for_a_discrete_of_few_bits():
     assert roundtrip(Discrete(5, dtype=np.uint8), 4, np.int64(3), True).tolist() == [4, 3, 1]
 
 

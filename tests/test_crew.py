@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
-from gymnasium.vector import AutoresetMode
 
 from environments import Clock, clocks
+from gymshm.compat import AutoresetMode
 from gymshm.crew import Crew
 from gymshm.exchange import Exchange, Terms, share
 from gymshm.policy import DeathPolicy

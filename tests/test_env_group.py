@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
-from gymnasium.vector import AutoresetMode
 
 from environments import Clock, clocks, zeros
+from gymshm.compat import AutoresetMode
 from gymshm.env_group import EnvGroup
 from gymshm.exchange import Exchange, Terms
 from gymshm.reply import ALL_IN_COLUMNS

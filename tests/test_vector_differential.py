@@ -23,15 +23,16 @@ import hypothesis.strategies as st
 import numpy as np
 from gymnasium import spaces as gs
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import given, settings
 
 import gymshm
 from environments import Replay, assert_same
 from strategies import spaces, values
+from support import GYMNASIUM, sync_vector_env
 
-MODES = ["NextStep", "SameStep", "Disabled"]
+#: Those that SyncVectorEnv has, too.
+MODES = ["NextStep", "SameStep", "Disabled"] if GYMNASIUM >= (1, 1) else ["NextStep"]
 
 
 # --- what the environments give ---------------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ def compare(game: dict[str, Any], num_workers: int, length: int) -> None:
     try:
         calls = plan(n, game["actions"], game["action_space"], game["seed"], length)
         sync_options = {key: value for key, value in options.items() if key != "shared_memory"}
-        theirs = play(SyncVectorEnv(env_fns(), **sync_options), calls, mode)
+        theirs = play(sync_vector_env(env_fns(), **sync_options), calls, mode)
     except Exception:
         hypothesis.reject()  # there are spaces that gymnasium can't batch
     if isinstance(theirs[-1][1], Exception):

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from environments import Clock, clocks
+from gymshm.compat import AutoresetMode
 from gymshm.env_group import EnvGroup
 from gymshm.exchange import Terms
 from gymshm.failures import Failure

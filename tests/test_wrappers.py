@@ -16,11 +16,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 import gymshm
 from environments import assert_same
+from gymshm.compat import AutoresetMode
+from support import sync_vector_env
 from wanderers import Wanderer
 
 N = 5
@@ -187,7 +188,7 @@ def test_gives_what_it_gives_over_sync_vector_env(
     monkeypatch.setattr("gymnasium.wrappers.vector.common.time", SimpleNamespace(perf_counter=lambda: 1.0))
     # Not a fork: neither torch nor jax lives on in one.
     our_class = partial(gymshm.ShmVectorEnv, context="forkserver" if is_conversion(case) else None)
-    ours, theirs = wrapped(case, our_class, mode), wrapped(case, SyncVectorEnv, mode)
+    ours, theirs = wrapped(case, our_class, mode), wrapped(case, sync_vector_env, mode)
     if isinstance(theirs, Exception):
         assert (type(ours), str(ours).replace("ShmVectorEnv", "SyncVectorEnv")) == (type(theirs), str(theirs))
         return

@@ -4,31 +4,33 @@ Every module takes the names below from here, and no other asks which version th
 gives under gymnasium 1.4, so results do not depend on the version: under 1.0, whose own vector environments know no
 modes, ``ShmVectorEnv`` has all three (``autoreset_mode="SameStep"``), with ``final_obs`` and ``final_info``.
 
-================================  =============  ======================================================================
-name                              superfluous    what is missing before
-                                  from
-================================  =============  ======================================================================
-``AutoresetMode``                 1.1            the enum
-``VectorEnv``                     1.1            ``_add_info`` takes ``final_obs`` as one object per environment, not
-                                                 apart: a dict stays a dict
-``VectorEnv``                     1.3            ``__del__`` is gone, which closes from within the garbage collector,
-                                                 with all the time that environments want; ``crew_env`` has its own way
-``discrete``                      1.2            ``Discrete`` has a ``dtype``
-================================  =============  ======================================================================
+===========================  ================  =========================================================================
+name                         superfluous from  what is missing before
+===========================  ================  =========================================================================
+``AutoresetMode``            1.1               the enum
+``VectorEnv``                1.1               ``_add_info`` takes a ``final_obs`` whole: a dict stays a dict
+``VectorEnv``                1.3               no ``__del__``: it closes in the garbage collector, and takes the time
+                                               that environments want; ``crew_env`` has a way of its own
+``discrete``                 1.2               ``Discrete`` has a ``dtype``
+``characters``               1.4               ``Text`` keeps no character twice
+``batch_differing_spaces``   1.4               refusals are ``ValueError``, not assertions
+===========================  ================  =========================================================================
 """
 
 from __future__ import annotations
 
 import enum
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import gymnasium.vector
+import gymnasium.vector.utils
 import numpy as np
 from gymnasium import spaces as gs
 
-__all__ = ["AutoresetMode", "VectorEnv", "discrete"]
+__all__ = ["AutoresetMode", "VectorEnv", "batch_differing_spaces", "characters", "discrete"]
 
 _HAS_MODES = hasattr(gymnasium.vector, "AutoresetMode")
 _DISCRETE_HAS_DTYPE = "dtype" in inspect.signature(gs.Discrete.__init__).parameters
@@ -80,3 +82,20 @@ def discrete(n: int, start: int, dtype: np.dtype[Any]) -> gs.Discrete[Any]:
     if dtype != np.int64:
         raise ValueError(f"a Discrete of dtype {dtype} needs gymnasium 1.2 or newer, not {gymnasium.__version__}")
     return gs.Discrete(n, start=start)
+
+
+def characters(space: gs.Text) -> str:
+    """The character set of ``space``, in its order, each character once."""
+    return "".join(dict.fromkeys(space.character_list))
+
+
+def batch_differing_spaces(spaces: Sequence[gs.Space[Any]]) -> gs.Space[Any]:
+    """Gymnasium's: the space of batches of values, one of each of ``spaces``.
+
+    Raises:
+        ValueError, TypeError: The spaces differ in more than their bounds.
+    """
+    try:
+        return gymnasium.vector.utils.batch_differing_spaces(spaces)
+    except AssertionError as error:
+        raise ValueError(*error.args) from None

@@ -19,6 +19,8 @@ import numpy as np
 from gymnasium import spaces as gs
 from gymnasium.error import CustomSpaceError
 
+from .compat import characters
+
 __all__ = [
     "BUILT_IN",
     "NUMERIC_KINDS",
@@ -166,7 +168,7 @@ def outline(space: gs.Space[Any], is_foreign: Callable[[gs.Space[Any]], bool] = 
     if isinstance(space, gs.OneOf):
         return Union(tuple(outline(child, is_foreign) for child in space.spaces))
     if isinstance(space, gs.Text):
-        return Coded(space.max_length, space.min_length, "".join(space.character_list))
+        return Coded(space.max_length, space.min_length, characters(space))
     assert space.shape is not None, f"{space} has no shape"
     assert space.dtype is not None, f"{space} has no dtype"
     dtype = np.dtype(space.dtype)

@@ -12,13 +12,14 @@ import numpy as np
 from gymnasium import Env, Space, logger
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.async_vector_env import AsyncState
-from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from .arguments import check_concurrency, check_mode, positive, split_mask, spread_seeds, usable_cpus, workers_for
 from .batches import batch_reader, batch_writer
-from .compat import AutoresetMode
+from .compat import AutoresetMode, batch_differing_spaces
 from .create import can_be_packed
 from .crew import Crew
+from .dispatch import iterate
 from .exchange import Exchange, Terms
 from .info_columns import ColumnReader
 from .infos import batch, batch_with_ends
