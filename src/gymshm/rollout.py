@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .exchange import Exchange
+from .write import write_to_shared_memory
 
-__all__ = ["Rollout", "begin_rollout"]
+__all__ = ["Rollout", "begin_rollout", "show_actions"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Rollout:
     Attributes:
         observations: Shape ``(T, n, *shape)``, nested as the space is.
         last_observations: What the environments showed after the last step, shape ``(n, *shape)``.
-        actions: Shape ``(T, n, *shape)``, nested as the space is; None where actions travel pickled.
+        actions: Shape ``(T, n, *shape)``, nested as the space is; None where that has no fixed size.
         rewards: Shape ``(T, n)``, float64.
         terminations, truncations: Shape ``(T, n)``, bool.
     """
@@ -51,6 +52,18 @@ def begin_rollout(exchange: Exchange, slot: int) -> Rollout:
         terminations=exchange.terminations[1:],
         truncations=exchange.truncations[1:],
     )
+
+
+def show_actions(exchange: Exchange, slot: int, actions: Iterable[Any]) -> None:
+    """Stores ``actions``, one for each environment, that travel pickled to the step which writes ``slot``.
+
+    Raises:
+        ValueError, TypeError, KeyError: One does not fit.
+    """
+    space = exchange.terms.action_space
+    if space is not None:
+        for i, action in enumerate(actions):
+            write_to_shared_memory(space, i, action, exchange.actions[slot])
 
 
 def _each(tree: Any, select: Callable[[np.ndarray], np.ndarray]) -> Any:

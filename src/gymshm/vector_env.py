@@ -28,7 +28,7 @@ from .policy import DeathPolicy
 from .probe import Advisor, best_number_of_workers, measure_step
 from .read import read_from_shared_memory
 from .reply import Reply
-from .rollout import Rollout, begin_rollout
+from .rollout import Rollout, begin_rollout, show_actions
 from .turns_env import StepResult, TurnsVectorEnv
 from .worker import STEP, Operation, Report, Setup
 from .worker_process import Employment
@@ -296,6 +296,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         self._copies = [tuple(array.copy for array in arrays) for arrays in ends]
         self._take_turns()
         self._infos = ColumnReader(self._exchange, self._crew.shares)
+        self._rolls = False  # whether somebody reads actions out of the segment
         self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
     def _shares_observations(self) -> bool:
@@ -421,6 +422,8 @@ class ShmVectorEnv(TurnsVectorEnv):
             rows = list(iterate(self.action_space, actions))
             if len(rows) != self.num_envs:
                 raise ValueError(f"Expected a batch of {self.num_envs} actions, got {len(rows)} of them.")
+            if self._rolls:
+                show_actions(self._exchange, slot, rows)
             payloads = [rows[envs.start : envs.stop] for envs in self._crew.shares]
             self._ask(_STEPPING, Operation.STEP_WITH, slot, payloads)
 
@@ -463,6 +466,8 @@ class ShmVectorEnv(TurnsVectorEnv):
                     envs.step(policy(rollout.observations[t]))
                 learn(rollout)  # (128, n, ...) arrays: observations, actions, rewards, terminations, truncations
 
+        From now on each action has to be one of the action space: what has another dtype is shown as converted.
+
         Returns:
             Views, the same ones each time: the next rollout writes over this one.
 
@@ -479,6 +484,7 @@ class ShmVectorEnv(TurnsVectorEnv):
             )
         rollout = begin_rollout(self._exchange, self._slot)
         self._slot = self._crew.last_good = 0
+        self._rolls = True
         return rollout
 
     # --- results ------------------------------------------------------------------------------------------------------
