@@ -284,7 +284,15 @@ def test_what_comes_now_and_then_does_not_take_the_place_of_what_is_steady():
 
 
 @pytest.mark.parametrize(
-    "after", [{"a": 1, "b": 2.0}, {"b": 1.0, "a": 2}, {"a": 1.0}, {"a": np.float32(1), "b": 2}, {"c": True}]
+    "after",
+    [
+        {"a": 1, "b": 2.0},
+        {"b": 1.0, "a": 2},
+        {"a": 1.0},
+        {"a": np.float32(1), "b": 2},
+        {"c": True},
+        {"a": 1.0, "b": True},
+    ],
 )
 def test_other_keys_or_types_that_stay_get_the_columns(after):
     with workers(3, 2) as made:

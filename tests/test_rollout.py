@@ -294,6 +294,20 @@ def test_the_loss_of_a_worker_is_one_truncated_step(died_at):
         envs.close()
 
 
+def test_what_was_seen_last_stands_in_the_first_slot_once_a_rollout_began():
+    envs = mortals(slots=2, copy=False)
+    try:
+        envs.reset()
+        for _ in range(2):
+            envs.step(fates(4))
+        rollout = envs.rollout()
+        envs.step(fates(4, env1=KILL))  # which environment 0 has stepped before
+        assert rollout.observations[0, :, 0].tolist() == [2, 2, 2, 2]
+        assert rollout.last_observations[:, 0].tolist() == [2, 2, 3, 3]
+    finally:
+        envs.close()
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 

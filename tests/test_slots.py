@@ -63,14 +63,14 @@ def mask_of(bits: int, n: int) -> np.ndarray:
 def histories(draw: st.DrawFn) -> dict[str, Any]:
     """A space with some values, and calls: a step, a reset, a reset of some, or a look at an attribute."""
     space = draw(st.one_of(st.sampled_from(FIXED), spaces(max_leaves=4)))
-    n = draw(st.integers(1, 3))
+    n = draw(st.integers(2, 4))
     script = st.tuples(values(space), st.just(0.0), st.sampled_from([False, False, True]), st.just(False), st.just({}))
     return {
         "space": space,
         "scripts": draw(st.lists(st.lists(script, min_size=2, max_size=5), min_size=n, max_size=n)),
         "slots": draw(st.integers(1, 5)),
         "mode": draw(st.sampled_from(["NextStep", "SameStep"])),
-        "calls": draw(st.lists(st.sampled_from(["step"] * 4 + ["reset", "look", 1, 2, 5, 6]), max_size=18)),
+        "calls": draw(st.lists(st.sampled_from(["step"] * 4 + ["reset", "look", 1, 2, 5, 6]), min_size=4, max_size=18)),
     }
 
 
@@ -118,6 +118,17 @@ def as_told(space: gs.Space[Any], batch: Any, *, chosen: bool = False) -> Any:
         told = tuple((int(i), as_told(space.spaces[i], value, chosen=True)) for i, value in pairs)
         return told[0] if chosen else told
     return batch[()] if chosen and isinstance(batch, np.ndarray) else batch
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("slots", range(1, 6))
+@pytest.mark.parametrize("space", FIXED, ids=lambda space: type(space).__name__)
+def test_what_was_returned_holds_in_spaces_of_every_kind(space, slots, num_workers):
+    random = np.random.default_rng(slots)
+    space.seed(slots)
+    scripts = [[(space.sample(), 0.0, random.random() < 0.2, False, {}) for _ in range(7)] for _ in range(4)]
+    calls = ["step", *random.choice(np.array(["step", "step", "reset", "look", 2, 5, 12], object), 30)]
+    play({"space": space, "scripts": scripts, "slots": slots, "mode": "NextStep", "calls": calls}, num_workers)
 
 
 @given(histories())

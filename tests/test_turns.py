@@ -275,10 +275,13 @@ def test_infos_under_the_name_env_id_do_not_hide_whose_they_are(num_workers):
 
 
 @BOTH
-def test_what_is_received_is_the_callers(num_workers):
+@pytest.mark.parametrize("batch_size", [2, 3])
+def test_what_is_received_is_the_callers(num_workers, batch_size):
     received = []
     wanderers = [lambda: Wanderer(NESTED, gs.Discrete(5))] * 3
-    envs = ShmVectorEnv(wanderers, num_workers=num_workers, batch_size=2, copy=False, autoreset_mode="SameStep")
+    envs = ShmVectorEnv(
+        wanderers, num_workers=num_workers, batch_size=batch_size, copy=False, autoreset_mode="SameStep"
+    )
     try:
         envs.async_reset(seed=1)
         for _ in range(20):
