@@ -19,9 +19,10 @@ from environments import Clock, Replay, clocks, zeros
 from gymshm import ShmVectorEnv
 from mortal import KILL, fates, mortals
 from strategies import spaces, values
-from support import same
+from support import needs_gymnasium, same
 
 BOTH = pytest.mark.parametrize("num_workers", [0, 2])
+MODES = needs_gymnasium("1.1", "its vector environments know no modes")
 BOX = gs.Box(-9.0, 9.0, (2, 2), np.float32)
 
 #: One of each kind, and some within each other.
@@ -120,7 +121,8 @@ def as_told(space: gs.Space[Any], batch: Any, *, chosen: bool = False) -> Any:
     return batch[()] if chosen and isinstance(batch, np.ndarray) else batch
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@MODES
+@BOTH
 @pytest.mark.parametrize("slots", range(1, 6))
 @pytest.mark.parametrize("space", FIXED, ids=lambda space: type(space).__name__)
 def test_what_was_returned_holds_in_spaces_of_every_kind(space, slots, num_workers):
@@ -131,11 +133,13 @@ def test_what_was_returned_holds_in_spaces_of_every_kind(space, slots, num_worke
     play({"space": space, "scripts": scripts, "slots": slots, "mode": "NextStep", "calls": calls}, num_workers)
 
 
+@MODES
 @given(histories())
 def test_what_was_returned_holds_without_processes(history):
     play(history, num_workers=0)
 
 
+@MODES
 @settings(max_examples=max(5, settings.default.max_examples // 3))
 @given(histories())
 def test_what_was_returned_holds_with_processes(history):
