@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
+import re
 import sys
 import types
 import warnings
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.registration import VectorizeMode
 from gymnasium.wrappers import ClipReward, TimeAwareObservation
 
 import gymshm
@@ -151,10 +155,48 @@ def test_an_environment_that_only_this_process_registered(context: str, family: 
     envs.close()
 
 
-def test_vectorization_mode_is_taken_and_ignored() -> None:
-    envs = gymshm.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+@pytest.mark.parametrize("mode", [None, *VectorizeMode, *(mode.value for mode in VectorizeMode)], ids=str)
+def test_vectorization_mode_is_taken_and_ignored(mode: Any) -> None:
+    envs = gymshm.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode, vector_kwargs=IN_PROCESS)
     envs.close()
     assert type(envs) is ShmVectorEnv
+
+
+@pytest.mark.parametrize("mode", ["asynch", "ASYNC", "", 3, ["async"]], ids=str)
+def test_a_vectorization_mode_that_gymnasium_does_not_know_is_refused(mode: Any) -> None:
+    message = re.escape(f"None or one of ['async', 'sync', 'vector_entry_point'], got {mode!r}")
+    with pytest.raises(ValueError, match=message):
+        gymshm.make_vec("CartPole-v1", 2, mode)
+    with pytest.raises(ValueError, match=r"[Ii]nvalid vectorization mode"):
+        gym.make_vec("CartPole-v1", 2, mode)
+
+
+def test_one_that_a_spec_holds_is_refused_too() -> None:
+    spec = gym.spec("CartPole-v1")
+    spec = dataclasses.replace(spec, kwargs={"vectorization_mode": "asynch"})
+    with pytest.raises(ValueError, match="got 'asynch'"):
+        gymshm.make_vec(spec)
+
+
+def test_the_signature_is_gymnasiums() -> None:
+    ours, theirs = (
+        [(parameter.name, parameter.kind, parameter.default) for parameter in signature(make).parameters.values()]
+        for make in (gymshm.make_vec, gym.make_vec)
+    )
+    assert ours == theirs
+
+
+def test_all_arguments_can_be_positional_as_in_gymnasium() -> None:
+    envs = gymshm.make_vec("CartPole-v1", 2, "async", {"num_workers": 0, "slots": 3}, [clip], max_episode_steps=5)
+    theirs = gym.make_vec("CartPole-v1", 2, "sync", None, [clip], max_episode_steps=5)
+    assert (envs.num_envs, envs.num_workers, envs.slots) == (2, 0, 3)
+    for made in (envs, theirs):
+        made.reset(seed=1)
+    for _ in range(8):
+        actions = np.zeros(2, np.int64)
+        assert_same(envs.step(actions), theirs.step(actions))
+    envs.close()
+    theirs.close()
 
 
 # --- which environment an id names ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium import Env, logger
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, VectorizeMode
 from gymnasium.error import Error
 
 from .vector_env import ShmVectorEnv
@@ -21,7 +21,7 @@ __all__ = ["make_vec"]
 def make_vec(
     id: str | EnvSpec,
     num_envs: int = 1,
-    *,
+    vectorization_mode: VectorizeMode | str | None = None,
     vector_kwargs: dict[str, Any] | None = None,
     wrappers: Sequence[Callable[[Env[Any, Any]], Env[Any, Any]]] | None = None,
     **kwargs: Any,
@@ -34,9 +34,10 @@ def make_vec(
         id: The environment's id, as in ``"CartPole-v1"`` or ``"module:Env-v0"``; or its spec. A spec that a vector
             environment has, as its ``spec`` attribute, creates that vector environment once more.
         num_envs: Number of environments.
+        vectorization_mode: One of gymnasium's modes, or None. It is taken for gymnasium's sake, and changes nothing.
         vector_kwargs: More arguments of ``ShmVectorEnv``, as in ``{"copy": False, "slots": 8}``.
         wrappers: Functions that wrap each environment, the innermost first.
-        **kwargs: Arguments of the environment. A ``vectorization_mode`` is taken for gymnasium's sake, and ignored.
+        **kwargs: Arguments of the environment.
 
     Returns:
         The vector environment. Its ``spec`` says how to create it; of gymnasium's ``make_vec`` too, if
@@ -44,6 +45,7 @@ def make_vec(
 
     Raises:
         gymnasium.error.Error: Nothing is registered under ``id``, or no single environment is.
+        ValueError: ``vectorization_mode`` is none of gymnasium's.
         ModuleNotFoundError: ``id`` names a module that does not exist.
         Exception: What the environment or ``ShmVectorEnv`` raises.
     """
@@ -52,10 +54,10 @@ def make_vec(
         raise Error(f"Expected {spec.id} to have an entry point, which creates a single environment; it has none.")
     # Where a vector environment's spec holds arguments of make_vec, they win, as in gymnasium.
     num_envs = spec.kwargs.pop("num_envs", num_envs)
+    _check_mode(spec.kwargs.pop("vectorization_mode", vectorization_mode))
     vector_kwargs = spec.kwargs.pop("vector_kwargs", vector_kwargs) or {}
     wrappers = spec.kwargs.pop("wrappers", wrappers) or ()
     env_kwargs = {**spec.kwargs, **kwargs}
-    env_kwargs.pop("vectorization_mode", None)
     spec.kwargs = {}
 
     def make_one() -> Env[Any, Any]:
@@ -74,6 +76,12 @@ def make_vec(
     if wrappers:
         envs.spec.kwargs["wrappers"] = wrappers
     return envs
+
+
+def _check_mode(mode: VectorizeMode | str | None) -> None:
+    modes = [known.value for known in VectorizeMode]
+    if mode is not None and not isinstance(mode, VectorizeMode) and mode not in modes:
+        raise ValueError(f"Expected vectorization_mode to be None or one of {modes}, got {mode!r}.")
 
 
 def _find(id: str) -> EnvSpec:

@@ -74,6 +74,8 @@ def factory() -> None:
     envs: gymshm.ShmVectorEnv = gymshm.make_vec(
         "CartPole-v1", num_envs=8, vector_kwargs={"copy": False}, wrappers=[gym.wrappers.NormalizeReward], gravity=9.0
     )
+    gymshm.make_vec("CartPole-v1", 4, "async", {"slots": 2}, [gym.wrappers.NormalizeReward]).close()
+    gymshm.make_vec("CartPole-v1", vectorization_mode=gym.VectorizeMode.SYNC).close()
     wrapped = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     wrapped.reset()
     gymshm.patch_gymnasium().undo()
