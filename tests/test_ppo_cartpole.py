@@ -119,3 +119,10 @@ def test_a_quick_run_says_how_fast_it_was_and_where_the_time_went():
 def test_the_same_seed_learns_the_same_with_any_number_of_workers():
     ends = [quick("--num-workers", workers, "--seed", seed)[-1].split(";")[1] for workers, seed in ("04", "24", "05")]
     assert ends[0] == ends[1] != ends[2]
+
+
+@pytest.mark.slow
+def test_it_solves_cartpole():
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False, timeout=110)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "solved"
