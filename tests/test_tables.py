@@ -1,4 +1,4 @@
-"""Tables, and the reprs of a leaf, an attachment and a vector environment, which show the layout as one."""
+"""Tables, and the reprs of a leaf, a segment, an attachment and a vector environment, which show the layout as one."""
 
 from __future__ import annotations
 
@@ -106,6 +106,20 @@ def test_a_closed_leaf_is_shown_still():
     before = repr(memory), memory._repr_html_()
     gymshm.segment_of(memory).close()
     assert (repr(memory), memory._repr_html_()) == before
+
+
+def test_a_segment_is_one_line_and_in_notebooks_the_whole_layout():
+    memory = gymshm.create_shared_memory(gs.Dict({"a": gs.Text(4), EVIL: gs.Box(0, 1, (5,))}), n=2)
+    segment = gymshm.segment_of(memory)
+    assert repr(segment) == f"<gymshm.Segment {segment.name!r}: {segment.nbytes} bytes, n=2>"
+    cells = Cells(segment._repr_html_())
+    assert cells.caption == repr(segment)
+    assert cells.rows == [HEADS, *layout_cells(segment.header)]
+    assert "script" not in cells.tags
+    segment.close()
+    closed = Cells(segment._repr_html_())
+    assert closed.caption == f"<gymshm.Segment {segment.name!r}: {segment.nbytes} bytes, n=2, closed>"
+    assert closed.rows == cells.rows
 
 
 def test_an_attachment_shows_the_whole_layout():

@@ -23,6 +23,7 @@ from . import allocation, backing, inventory
 from .creator import this_process
 from .errors import SegmentExistsError, SegmentFormatError, SegmentNotFoundError
 from .header import HEADER_SIZE, MAGIC, READY_OFFSET, Header, build, head_nbytes, parse
+from .layout import layout_html, rows
 from .plan import Field, Leaf, plan
 
 __all__ = ["VERSIONS", "Segment", "attach", "attach_once", "create"]
@@ -117,6 +118,10 @@ class Segment:
     def __repr__(self) -> str:
         """Name, size, n."""
         return f"<gymshm.Segment {self.name!r}: {self.nbytes} bytes, n={self.n}{', closed' if self.closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks, and the layout."""
+        return layout_html(repr(self), rows(self.header))
 
 
 def create(fields: Sequence[Field], n: int, name: str | None = None) -> Segment:
