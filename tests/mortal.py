@@ -72,6 +72,17 @@ def count(path: str | Path) -> int:
         return file.tell()
 
 
+def fail_from(path: Any, first: int, last: int, how: Any) -> Any:
+    """An ``env_fn`` that does ``how`` at its calls from number ``first`` to ``last``."""
+
+    def make() -> Mortal:
+        if first <= count(path) <= last:
+            how()
+        return Mortal()
+
+    return make
+
+
 def mortals(
     n: int = 4, *, env: dict[str, Any] | None = None, fns: list[Callable[[], Any]] | None = None, **options: Any
 ) -> gymshm.ShmVectorEnv:

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ import pytest
 from gymnasium import spaces as gs
 
 from environments import Clock, assert_same
+from gymshm import ShmVectorEnv, crew
 from gymshm.errors import WorkerDiedError
-from mortal import EXIT, HANG, HOLD, KILL, SEGV, STOP, Mortal, count, descriptors, fates, mortals, once
+from mortal import EXIT, HANG, HOLD, KILL, SEGV, STOP, Mortal, count, descriptors, fail_from, fates, meet, mortals, once
 from support import check_python, wait_until
 
 CONTEXTS = ["fork", "spawn", "forkserver"]
@@ -344,15 +346,17 @@ def test_who_dies_again_and_again_ends_the_run_with_the_whole_history():
     envs.step(fates(4, env0=KILL))
     envs.step(fates(4))
     envs.step(fates(4, env3=EXIT))
+    envs.step(fates(4, env1=KILL))
     envs.step(fates(4))
     with pytest.raises(WorkerDiedError) as caught:
         envs.step(fates(4, env1=SEGV))
     lines = str(caught.value).splitlines()
     first = "worker 0 of 2 (environments 0-1) died (SIGSEGV, exit code -11) during step"
-    assert lines[0] == f"{first}. That is more than max_restarts=2 in 600.0 s:"
+    assert lines[0] == f"{first}. That is more than max_restarts=2 of one worker in 600.0 s:"
     assert [line.partition(" s ago: ")[2] for line in lines[1:]] == [
         "worker 0 of 2 (environments 0-1) died (SIGKILL, exit code -9) during step",
         "worker 1 of 2 (environments 2-3) died (exit code 3) during step",
+        "worker 0 of 2 (environments 0-1) died (SIGKILL, exit code -9) during step",
         first,
     ]
     assert (caught.value.worker, caught.value.envs) == (0, range(2))
@@ -363,17 +367,6 @@ def test_who_dies_again_and_again_ends_the_run_with_the_whole_history():
 
 
 # --- rebuilding -------------------------------------------------------------------------------------------------------
-
-
-def fail_from(path: Any, first: int, last: int, how: Any) -> Any:
-    """An ``env_fn`` that does ``how`` at its calls from number ``first`` to ``last``."""
-
-    def make() -> Mortal:
-        if first <= count(path) <= last:
-            how()
-        return Mortal()
-
-    return make
 
 
 def raise_busy() -> None:
@@ -424,6 +417,86 @@ def test_rebuilding_is_bounded_by_the_time_that_a_start_may_take(tmp_path):
     with pytest.raises(WorkerDiedError, match=r"did not finish within start_timeout=3.0 s during its restart"):
         envs.step(fates(2, env1=KILL))
     envs.close()
+
+
+@pytest.mark.parametrize("how", ["step", "recv"])
+def test_a_reset_that_hangs_in_a_restart_is_bounded_by_the_step_timeout(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(crew, "_SETTING_UP_SECONDS", 0.2)
+
+    def act_in_reset(env: Clock, seed: Any, options: Any) -> None:
+        if count(tmp_path / "resets") == 2:
+            time.sleep(600)
+
+    envs = mortals(1, env={"act_in_reset": act_in_reset}, num_workers=1, step_timeout=0.5)
+    if how == "step":
+        envs.reset()
+        assert envs.step(fates(1, env0=KILL))[3].tolist() == [True]
+    else:
+        envs.async_reset()
+        envs.recv()
+        envs.send(fates(1, env0=KILL), [0])
+        assert envs.recv(timeout=60)[3].tolist() == [True]
+    assert envs._crew.restarts == [2]
+    envs.close()
+
+
+@pytest.mark.parametrize("how", ["step", "recv"])
+def test_a_rebuild_that_hangs_is_bounded_where_a_step_timeout_says_that_nothing_may_hang(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(crew, "_LEAST_REBUILD_SECONDS", 1.0)
+    monkeypatch.setattr(crew, "_TIMES_FIRST_START", 0)
+    hang = fail_from(tmp_path / "calls", 2, 99, lambda: time.sleep(600))
+    envs = mortals(1, fns=[hang], num_workers=1, max_restarts=1, step_timeout=60.0)
+    if how == "step":
+        envs.reset()
+        envs.step_async(fates(1, env0=KILL))
+        wait = envs.step_wait
+    else:
+        envs.async_reset()
+        envs.recv()
+        envs.send(fates(1, env0=KILL), [0])
+        wait = envs.recv
+    with pytest.raises(WorkerDiedError, match=r"did not finish within 1 s, ten times the first start at least during"):
+        wait()
+    envs.close()
+
+
+def test_who_dies_together_is_rebuilt_together(tmp_path):
+    def build(own: str, other: str) -> Mortal:
+        with open(tmp_path / own, "ab") as file:
+            file.write(b"x")
+            rebuilt = file.tell() > 1
+        if rebuilt:
+            wait_until(lambda: (tmp_path / other).stat().st_size > 1, 60)
+        return Mortal()
+
+    envs = mortals(2, fns=[partial(build, "one", "two"), partial(build, "two", "one")])
+    envs.reset()
+    assert envs.step(fates(2, env0=KILL, env1=SEGV))[3].tolist() == [True, True]
+    envs.close()
+
+
+def test_what_a_restarted_environment_raises_does_not_tell_of_the_death_before():
+    def fail(env: Clock, action: Any) -> None:
+        if action == STOP:
+            raise KeyError("mine")
+        meet(env, action)
+
+    envs = mortals(1, env={"act": fail}, num_workers=1)
+    envs.reset()
+    envs.step(fates(1, env0=KILL))
+    envs.step(fates(1))
+    with pytest.raises(KeyError, match="mine") as caught:
+        envs.step(fates(1, env0=STOP))
+    assert "in fail" in str(caught.value.__cause__)
+    assert "WorkerDiedError" not in str(caught.value.__cause__)
+    envs.close()
+
+
+def test_auto_never_gives_up_the_processes_that_a_restart_is_about():
+    for wanted in ({"on_worker_death": "restart"}, {"step_timeout": 60.0}):
+        envs = ShmVectorEnv([Mortal] * 2, num_workers="auto", **wanted)
+        assert len(envs.processes) >= 1
+        envs.close()
 
 
 def test_a_wait_that_runs_out_of_time_during_a_restart_can_be_called_again(tmp_path):

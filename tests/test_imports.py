@@ -16,11 +16,11 @@ SOURCE = pathlib.Path(gymshm.__file__).parent
 
 #: The modules, each behind all that it may import. A package stands for its modules.
 ORDER = """
-    _version compat errors tables ordering spaces space_json plan creator header
+    _version compat errors arguments tables ordering spaces space_json plan creator header
     layout tracker links backing allocation inventory segment
     values views dispatch create read write row_writer
     batches doorbell exchange failures reply info_columns infos rollout policy env_group worker snapshot attachment
-    legacy worker_process roster crew local_crew crew_env turns arguments turns_env probe vector_env factory patch
+    legacy worker_process roster crew local_crew crew_env turns turns_env probe vector_env factory patch
     __init__ cli __main__ integrations
 """
 

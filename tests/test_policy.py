@@ -35,6 +35,7 @@ def test_the_policy_takes_what_it_is_told():
         (("restart", 10, 0.0, None), "restart_window above 0"),
         (("restart", 10, 600.0, 0.0), "step_timeout above 0 seconds, or None, got 0.0"),
         (("restart", 10, 600.0, -1.0), "step_timeout above 0 seconds, or None, got -1.0"),
+        (("restart", 10, 600.0, float("nan")), "step_timeout above 0 seconds, or None, got nan"),
     ],
 )
 def test_what_is_out_of_range_is_refused(arguments, says):
@@ -44,19 +45,27 @@ def test_what_is_out_of_range_is_refused(arguments, says):
 
 def test_as_many_deaths_as_are_allowed_pass_and_the_next_one_tells_all(clock):
     deaths = Deaths(DeathPolicy(True, max_restarts=2, restart_window=10.0))
-    deaths.count(death("first"))
+    deaths.count(death("first", 2))
     clock[0] += 1.5
     deaths.count(death("second", 1))
+    deaths.count(death("third", 2))
     clock[0] += 2.0
     with pytest.raises(WorkerDiedError) as caught:
-        deaths.count(death("third", 2))
+        deaths.count(death("fourth", 2))
     assert str(caught.value).splitlines() == [
-        "third. That is more than max_restarts=2 in 10.0 s:",
+        "fourth. That is more than max_restarts=2 of one worker in 10.0 s:",
         "- 3.5 s ago: first",
         "- 2.0 s ago: second",
-        "- 0.0 s ago: third",
+        "- 2.0 s ago: third",
+        "- 0.0 s ago: fourth",
     ]
     assert (caught.value.worker, caught.value.envs, caught.value.exitcode) == (2, range(2, 3), -9)
+
+
+def test_many_workers_that_die_once_are_no_worker_that_dies_again_and_again():
+    deaths = Deaths(DeathPolicy(True, max_restarts=1))
+    for worker in range(100):
+        deaths.count(death("once", worker))
 
 
 def test_deaths_outside_the_window_are_forgotten(clock):

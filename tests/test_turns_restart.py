@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from environments import Clock
 from gymshm.env_group import EnvGroup
 from gymshm.errors import WorkerDiedError
 from gymshm.exchange import Exchange, Terms
-from mortal import EXIT, HANG, HOLD, KILL, STOP, Mortal, count, fates, mortals, once
+from mortal import EXIT, HANG, HOLD, KILL, STOP, Mortal, count, fail_from, fates, mortals, once
 from support import wait_until
 
 CONTEXTS = ["fork", "spawn", "forkserver"]
@@ -301,13 +302,63 @@ def test_a_recv_that_runs_out_of_time_during_a_restart_can_be_called_again(tmp_p
     envs.close()
 
 
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_nobody_waits_for_the_restart_of_another(context, tmp_path):
+    wait_for = fail_from(tmp_path / "calls", 2, 2, lambda: wait_until((tmp_path / "go").exists, 60))
+    envs = mortals(3, fns=[wait_for, Mortal, Mortal], num_workers=3, context=context, batch_size=1)
+    envs.async_reset()
+    received(envs)
+    envs.send(fates(3, env0=KILL), np.arange(3))
+    turns = {1: 0, 2: 0}
+    for _ in range(100):
+        observations, _, _, _, infos = envs.recv(timeout=60)
+        (env,) = infos["env_id"].tolist()
+        turns[env] += 1  # a KeyError for environment 0
+        assert observations[0, 0] == turns[env]
+        envs.send(fates(1), infos["env_id"])
+    assert min(turns.values()) > 0
+    (tmp_path / "go").touch()
+    assert received(envs) == {0: lost(0), **{env: goes_on(done + 1) for env, done in turns.items()}}
+    envs.close()
+
+
+@pytest.mark.parametrize("then", ["step", "call", "close"])
+def test_what_follows_turns_while_a_restart_goes_on(then, tmp_path):
+    wait_for = fail_from(tmp_path / "calls", 2, 2, lambda: wait_until((tmp_path / "go").exists, 60))
+    envs = mortals(2, fns=[wait_for, Mortal], num_workers=2, batch_size=1)
+    envs.async_reset()
+    received(envs)
+    envs.processes[0].kill()
+    envs.processes[0].join()
+
+    def is_seen() -> bool:
+        envs.send(fates(1), np.array([1]))
+        envs.recv(timeout=60)
+        return envs._crew.restarts == [1, 0]
+
+    wait_until(is_seen, 60)
+    timer = threading.Timer(0.2, (tmp_path / "go").touch)
+    timer.start()
+    if then == "step":
+        _, _, _, truncations, infos = envs.step(fates(2))
+        assert truncations.tolist() == [True, False]
+        assert infos["worker_restarted"].tolist() == [True, False]
+    elif then == "call":
+        assert len(envs.call("draw")) == 2
+    envs.close()
+    timer.join()
+
+
 def test_who_dies_again_and_again_ends_the_run_with_the_whole_history():
     envs = mortals(max_restarts=1)
     envs.async_reset()
     received(envs)
     everybody(envs, env0=KILL)
-    envs.send(fates(4, env3=EXIT), np.arange(4))
-    with pytest.raises(WorkerDiedError, match=r"more than max_restarts=1 in 600.0 s:(\n- .* during a turn){2}"):
+    everybody(envs)
+    envs.send(fates(4, env1=EXIT), np.arange(4))
+    with pytest.raises(
+        WorkerDiedError, match=r"than max_restarts=1 of one worker in 600.0 s:(\n- .* during a turn){2}"
+    ):
         received(envs)
     with pytest.raises(WorkerDiedError):
         envs.send(fates(1), np.array([0]))

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 from gymnasium import Space
 
-__all__ = ["check_concurrency", "check_mode", "positive", "split_mask", "spread_seeds", "usable_cpus", "workers_for"]
+__all__ = [
+    "check_concurrency",
+    "check_mode",
+    "check_seconds",
+    "positive",
+    "split_mask",
+    "spread_seeds",
+    "usable_cpus",
+    "workers_for",
+]
 
 #: Where the kernel tells which cgroups this process is in, and where their files are.
 _OWN_CGROUPS, _CGROUP_MOUNTS = "/proc/self/cgroup", "/sys/fs/cgroup"
@@ -74,6 +83,21 @@ def _granted_cpus(folder: str, names: list[str]) -> float:
     except (OSError, ValueError):  # not there, not ours to read, or "max"
         return math.inf
     return quota / period if quota > 0 and period > 0 else math.inf  # no limit is -1 in version 1
+
+
+def check_seconds(value: Any, name: str) -> None:
+    """Refuses a time limit, an argument called ``name``, that is none.
+
+    Raises:
+        ValueError: It is not above 0.
+        TypeError: It is neither a real number nor None.
+    """
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"Expected {name} to be a number of seconds, or None, got {value!r}.")
+    if not value > 0:
+        raise ValueError(f"Expected {name} above 0 seconds, or None, got {value!r}.")
 
 
 def positive(value: Any, name: str) -> int:

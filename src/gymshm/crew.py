@@ -5,8 +5,9 @@ Rules of this file:
 1. Whatever waits, waits for the processes' ends too: a dead worker is an event, told within a second.
 2. A wait that runs out of time loses nothing: it can be called again, and goes on where it was.
 3. A restarted worker is asked again what the dead one was asked. It knows that its episodes are lost, and tells so in
-   the next step (see ``env_group``); so there is one way for step, reset, call and turns. The others never notice.
-   What goes wrong while it is started is one more death.
+   the next step (see ``env_group``); so there is one way for step, reset, call and turns. The others never notice:
+   who died together is started anew together, and while environments take turns nobody waits for a restart. What goes
+   wrong while it is started is one more death.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import wait
 from typing import Any, Final, Protocol
 
 from .doorbell import SLEEP_SECONDS, sleep_on
@@ -36,6 +38,10 @@ _SERVING: Final = Stage.SERVING  # looked up at every step: see ``worker.STEP``
 
 #: What ``step_timeout`` is for. Calls may be about anything.
 _LIMITED = frozenset({Operation.STEP, Operation.STEP_WITH, Operation.RESET})
+
+#: What a restart may take where ``step_timeout`` says that nothing may hang, and no ``start_timeout`` how long: the
+#: building as many times what the first start took, and seconds at least; what goes with the first reset, seconds.
+_TIMES_FIRST_START, _LEAST_REBUILD_SECONDS, _SETTING_UP_SECONDS = 10, 60.0, 5.0
 
 #: A sleep that is this many seconds too long was no sleep: this process was stopped, and its workers probably, too.
 _OVERSLEPT_SECONDS = 1.0
@@ -75,6 +81,8 @@ class Crew(Roster):
         self._pending: list[WorkerProcess] = []
         self._replies: list[Reply | None] = []
         self._deaths = Deaths(policy)
+        # Workers that died and do not serve again yet.
+        self._rebuilding: set[int] = set()
         # What each worker's environments showed last, where that travels pickled.
         self._seen: list[list[Any] | None] = [None] * len(self._workers)
 
@@ -97,8 +105,12 @@ class Crew(Roster):
 
         Raises:
             Exception: A payload can't be pickled; nothing was asked.
+            WorkerDiedError: A worker that was being restarted can't be.
         """
         packed = None if payloads is None else [dumps(payload) for payload in payloads]
+        if self._rebuilding:
+            for number in sorted(self._rebuilding):
+                self._renew(self._workers[number], None, None, None)
         self._sequence = sequence = self._sequence + 1
         self._during = _NAMES[operation]
         self._request = operation, slot, packed
@@ -135,9 +147,11 @@ class Crew(Roster):
         pending, sequence = self._pending, self._sequence
         while pending:
             worker = pending[0]
+            if worker.stage is not _SERVING:
+                self._go_on(deadline)
+                continue
+            death: WorkerDiedError | None = None
             try:
-                if worker.stage is not _SERVING:
-                    self._replace(worker, None, deadline)
                 if not worker.bell.spin(sequence):
                     self._sleep(worker, sequence, deadline)
                     continue
@@ -153,9 +167,11 @@ class Crew(Roster):
                         raise worker.hung(self._during, self._told_limit()) from None
                     except (EOFError, OSError):
                         raise worker.died(self._during) from None
-            except WorkerDiedError as death:
+            except WorkerDiedError as error:
+                death = error
+            if death is not None:  # out of the block above: what is forked there would have its exception as context
                 self.torn = False
-                self._replace(self._workers[death.worker], death, deadline)
+                self._replace_dead(death)
                 continue
             del pending[0]
             self.torn = False
@@ -175,16 +191,18 @@ class Crew(Roster):
         """
         left, limit, before = left_until(deadline), self._limit(), time.monotonic()
         naps = [SLEEP_SECONDS] if left is None else [SLEEP_SECONDS, left]
+        # Who is being restarted is asked again, and looked after, when its turn to be waited for comes.
+        asked = [other for other in self._pending if other.stage is _SERVING]
         if limit is not None:
-            naps += [max(0.0, other.asked_at + limit - before) for other in self._pending]
-        sentinels = [other.process.sentinel for other in self._pending]
+            naps += [max(0.0, other.asked_at + limit - before) for other in asked]
+        sentinels = [other.process.sentinel for other in asked]
         try:
             worker.bell.sleep(sequence, min(naps), sentinels)
         except (EOFError, OSError):
             raise worker.died(self._during) from None
         now = time.monotonic()
         overslept = now - before - SLEEP_SECONDS
-        for other in self._pending:
+        for other in asked:
             if overslept > _OVERSLEPT_SECONDS:
                 other.asked_at += overslept
             if not other.bell.heard(sequence):
@@ -203,6 +221,53 @@ class Crew(Roster):
         return f"step_timeout={self._policy.step_timeout} s"
 
     # --- deaths -------------------------------------------------------------------------------------------------------
+
+    def _replace_dead(self, death: WorkerDiedError) -> None:
+        """Starts a process in the place of the worker that died, and of each that died with it; waits for none.
+
+        Raises:
+            WorkerDiedError: The policy is not to, or one died too often.
+        """
+        first = self._workers[death.worker]
+        others = [
+            worker
+            for worker in self._pending
+            if worker is not first and worker.stage is Stage.SERVING and not worker.bell.heard(self._sequence)
+        ]
+        self._bury(first, death, None)
+        for worker in others:
+            if not worker.process.is_alive():
+                self._bury(worker, worker.died(self._during), None)
+        for worker in (first, *others):
+            if worker.stage is Stage.ENDED:
+                self._launch(worker)
+
+    def _go_on(self, deadline: float | None) -> None:
+        """Takes the restarts that are waited for a step on, and looks after who dies meanwhile; may return early.
+
+        Raises:
+            WorkerDiedError: One that died is not restarted.
+            multiprocessing.TimeoutError: ``deadline`` is over; calling again goes on.
+        """
+        for worker in self._pending:
+            if worker.stage is not Stage.SERVING:
+                with contextlib.suppress(multiprocessing.TimeoutError):  # it is not that far yet
+                    self._replace(worker, None, time.monotonic())
+        rebuilt = [worker for worker in self._pending if worker.stage is not Stage.SERVING]
+        if not rebuilt:
+            return
+        left = left_until(deadline)
+        if left == 0:
+            raise multiprocessing.TimeoutError
+        others = [worker for worker in self._pending if worker not in rebuilt and not worker.bell.heard(self._sequence)]
+        ends = [worker.process.sentinel for worker in (*rebuilt, *others)]
+        wait(
+            [*(worker.connection for worker in rebuilt), *ends],
+            SLEEP_SECONDS if left is None else min(SLEEP_SECONDS, left),
+        )
+        for worker in others:
+            if worker.stage is Stage.SERVING and not worker.process.is_alive():
+                self._replace_dead(worker.died(self._during))
 
     def _replace(
         self,
@@ -223,14 +288,7 @@ class Crew(Roster):
             WorkerDiedError: The policy is not to, or it died too often.
             multiprocessing.TimeoutError: ``deadline`` is over; calling again goes on.
         """
-        while True:
-            if death is not None:
-                self._bury(worker, death, turns)
-            try:
-                self._bring_up(worker, deadline)
-                break
-            except WorkerDiedError as again:
-                death = again
+        self._renew(worker, death, deadline, turns)
         operation, slot, packed = self._request
         payload = None if packed is None else packed[worker.number]
         if turns is not None:
@@ -242,6 +300,24 @@ class Crew(Roster):
             worker.bell.signal(self._sequence, operation, slot)
             if payload is not None:
                 worker.connection.send_bytes(payload)
+
+    def _renew(
+        self,
+        worker: WorkerProcess,
+        death: WorkerDiedError | None,
+        deadline: float | None,
+        turns: TurnKeeper | None,
+    ) -> None:
+        """As :meth:`_replace`, and asks nothing."""
+        while True:
+            if death is not None:
+                self._bury(worker, death, turns)
+            try:
+                self._bring_up(worker, deadline)
+                break
+            except WorkerDiedError as again:
+                death = again
+        self._rebuilding.discard(worker.number)
 
     def _bury(self, worker: WorkerProcess, death: WorkerDiedError, turns: TurnKeeper | None) -> None:
         """Lets go of a worker that is to be restarted.
@@ -258,6 +334,7 @@ class Crew(Roster):
         if turns is not None:
             turns.lose(worker.number, told)
         self.restarts[worker.number] += 1
+        self._rebuilding.add(worker.number)
 
     def _bring_up(self, worker: WorkerProcess, deadline: float | None) -> None:
         """Starts ``worker``, or goes on with that where it was left.
@@ -267,7 +344,7 @@ class Crew(Roster):
             multiprocessing.TimeoutError: ``deadline`` is over.
         """
         if worker.stage is Stage.ENDED:
-            worker.launch([other for other in self._workers if other is not worker])
+            self._launch(worker)
         if worker.stage is Stage.BUILDING:
             self._hear_of_restart(worker, deadline)
             attempt = self.restarts[worker.number]
@@ -277,18 +354,35 @@ class Crew(Roster):
             self._hear_of_restart(worker, deadline)
             worker.serve()
 
+    def _launch(self, worker: WorkerProcess) -> None:
+        worker.launch([other for other in self._workers if other is not worker])
+
     def _hear_of_restart(self, worker: WorkerProcess, deadline: float | None) -> None:
-        own = None if self._start_timeout is None else worker.launched_at + self._start_timeout
+        own, told_limit = self._restart_limit(worker)
         limits = [limit for limit in (deadline, own) if limit is not None]
         try:
             (message,) = self._collect([worker], min(limits, default=None), "its restart")
         except multiprocessing.TimeoutError:
             if own is not None and time.monotonic() >= own:
-                raise worker.hung("its restart", f"start_timeout={self._start_timeout} s") from None
+                raise worker.hung("its restart", told_limit) from None
             raise
         if isinstance(message, Failure):
             error = rebuild([message])
             raise worker.failed(message.text, "its restart") from error
+
+    def _restart_limit(self, worker: WorkerProcess) -> tuple[float | None, str]:
+        """When ``worker``, which is being restarted, counts as hung, None for never; and what to call that limit."""
+        limits: list[tuple[float, str]] = []
+        if self._start_timeout is not None:
+            limits.append((worker.launched_at + self._start_timeout, f"start_timeout={self._start_timeout} s"))
+        if self._policy.step_timeout is not None:
+            if worker.stage is Stage.SETTING_UP:
+                until = worker.instructed_at + self._policy.step_timeout + _SETTING_UP_SECONDS
+                limits.append((until, self._told_limit()))
+            elif not limits:
+                seconds = max(_LEAST_REBUILD_SECONDS, _TIMES_FIRST_START * self._first_start_seconds)
+                limits.append((worker.launched_at + seconds, f"{seconds:.0f} s, ten times the first start at least"))
+        return min(limits, default=(None, ""))
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -342,7 +436,10 @@ class Crew(Roster):
         try:
             if has_news():
                 return
-            ready = sleep_on(bells, [worker.process.sentinel for worker in self._workers], seconds)
+            ends = [worker.process.sentinel for worker in self._workers]
+            # What they say of their restart is for attend().
+            ends += [self._workers[number].connection.fileno() for number in self._rebuilding]
+            ready = sleep_on(bells, ends, seconds)
         finally:
             for bell in bells:
                 bell.get_up()
@@ -351,18 +448,16 @@ class Crew(Roster):
                 with contextlib.suppress(EOFError, OSError):  # dead: attend() finds out, and says so
                     bell.drop_ring()
 
-    def attend(self, hung: Sequence[int], gone: Sequence[int], turns: TurnKeeper, deadline: float | None) -> None:
-        """Sees to workers that died while turns are asked.
+    def attend(self, hung: Sequence[int], gone: Sequence[int], turns: TurnKeeper) -> None:
+        """Sees to workers that died while turns are asked; restarts go on by themselves, and are only looked after.
 
         Args:
             hung: Workers that take too long.
             gone: Workers that do not tell any more, though they may seem to live.
             turns: Knows what is asked.
-            deadline: When to give up for this time.
 
         Raises:
             WorkerDiedError: One did, and is not restarted.
-            multiprocessing.TimeoutError: ``deadline`` is over; calling again goes on.
         """
         for worker in self._workers:
             if worker.stage is not Stage.SERVING:
@@ -373,7 +468,8 @@ class Crew(Roster):
                 death = worker.died(self._during)
             else:
                 continue
-            self._replace(worker, death, deadline, turns)
+            with contextlib.suppress(multiprocessing.TimeoutError):  # it is not that far yet
+                self._replace(worker, death, time.monotonic(), turns)
 
 
 def _leftovers(worker: WorkerProcess) -> list[Reply]:

@@ -137,6 +137,9 @@ class CrewVectorEnv(VectorEnv):
         try:
             self._crew.post(operation, slot, payloads)
             self._slot, self._state = slot, state
+        except WorkerDiedError as error:
+            self._broken = error
+            raise
         except KeyboardInterrupt:
             self._tear(f"{state.value}_async")
             raise

@@ -116,7 +116,7 @@ class LocalCrew:
         """Never needed: all turns are done when they were posted."""
         raise AssertionError("there is nothing to wait for")
 
-    def attend(self, hung: Sequence[int], gone: Sequence[int], turns: TurnKeeper, deadline: float | None) -> None:
+    def attend(self, hung: Sequence[int], gone: Sequence[int], turns: TurnKeeper) -> None:
         """Nobody can die here without the caller."""
 
     def disown(self) -> None:

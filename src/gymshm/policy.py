@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .arguments import check_seconds
 from .errors import WorkerDiedError
 
 __all__ = ["DeathPolicy", "Deaths", "derived_seed"]
@@ -18,7 +19,7 @@ class DeathPolicy:
 
     Attributes:
         restarts: Whether a dead worker is started anew; else its death is raised.
-        max_restarts: How many deaths within ``restart_window`` are too many; the next one is raised.
+        max_restarts: How many deaths of one worker within ``restart_window`` are restarted; the next one is raised.
         restart_window: Seconds.
         step_timeout: Seconds that a step or reset may take before its worker counts as hung, and is killed; None for
             any time.
@@ -45,8 +46,7 @@ class DeathPolicy:
                 "Expected max_restarts from 0 up and restart_window above 0 seconds, got "
                 f"{max_restarts!r} and {restart_window!r}."
             )
-        if step_timeout is not None and step_timeout <= 0:
-            raise ValueError(f"Expected step_timeout above 0 seconds, or None, got {step_timeout!r}.")
+        check_seconds(step_timeout, "step_timeout")
         return cls(on_worker_death == "restart", max_restarts, restart_window, step_timeout)
 
 
@@ -61,20 +61,20 @@ class Deaths:
         """Nobody died yet."""
         self._policy = policy
         # Their texts: an exception holds on to the frames that it went through, and all that these know.
-        self._recent: list[tuple[float, str]] = []
+        self._recent: list[tuple[float, int, str]] = []
 
     def count(self, death: WorkerDiedError) -> None:
         """Takes note of ``death``.
 
         Raises:
-            WorkerDiedError: There were too many; it tells all of them.
+            WorkerDiedError: There were too many of this worker; it tells of all, the others' included.
         """
         now, policy = time.monotonic(), self._policy
-        self._recent = [(when, past) for when, past in self._recent if now - when < policy.restart_window]
-        self._recent.append((now, str(death)))
-        if len(self._recent) > policy.max_restarts:
-            history = "\n".join(f"- {now - when:.1f} s ago: {past}" for when, past in self._recent)
-            limit = f"max_restarts={policy.max_restarts} in {policy.restart_window} s"
+        self._recent = [past for past in self._recent if now - past[0] < policy.restart_window]
+        self._recent.append((now, death.worker, str(death)))
+        if sum(worker == death.worker for _, worker, _ in self._recent) > policy.max_restarts:
+            history = "\n".join(f"- {now - when:.1f} s ago: {past}" for when, _, past in self._recent)
+            limit = f"max_restarts={policy.max_restarts} of one worker in {policy.restart_window} s"
             text = f"{death}. That is more than {limit}:\n{history}"
             raise WorkerDiedError(text, death.worker, death.envs, death.exitcode, death.during) from death.__cause__
 

@@ -72,9 +72,12 @@ class Roster:
         """
         self._start_timeout = timeout
         deadline = deadline_of(timeout)
+        began = time.monotonic()
         for number, worker in enumerate(self._workers):
             worker.launch(self._workers[:number])
-        return self._hear(self._workers, deadline)
+        reports = self._hear(self._workers, deadline)
+        self._first_start_seconds = time.monotonic() - began
+        return reports
 
     def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
         """Tells all of ``setup``; gives for each whether its observation and action spaces match.
@@ -144,10 +147,10 @@ class Roster:
         self._sequence += 1
         for worker in asked:
             with contextlib.suppress(OSError):
-                if worker.bell is not None:
-                    worker.bell.signal(self._sequence, Operation.CLOSE)
-                else:
+                if worker.stage is Stage.BUILDING:
                     worker.connection.send_bytes(_GO_AWAY)
+                elif worker.bell is not None:
+                    worker.bell.signal(self._sequence, Operation.CLOSE)
         try:
             return self._farewells(asked, time.monotonic() + timeout)
         finally:  # also where Ctrl-C cuts it short

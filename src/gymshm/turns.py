@@ -159,7 +159,7 @@ class Turns:
             raise NoAsyncCallError("Calling `recv` without any prior call to `send` or `async_reset`.", "recv")
         deadline = None if timeout is None else time.monotonic() + timeout
         if time.monotonic() > self._attended_at + _ATTEND_SECONDS:
-            self._attend((), deadline)
+            self._attend(())
         ids = self._wait(wanted, deadline)
         self._takings += 1
         failed = [index for index in ids.tolist() if index in self._told and self._told[index].failures]
@@ -179,7 +179,7 @@ class Turns:
             ready = np.flatnonzero(self._ready())
             if len(ready) >= wanted:
                 if gone := self._hear(ready):
-                    self._attend(gone, deadline)
+                    self._attend(gone)
                     continue
                 # Who has waited longest goes first; equal ones in the order of their index.
                 return np.sort(ready[np.argsort(self._taken_at[ready], kind="stable")[:wanted]])
@@ -192,7 +192,7 @@ class Turns:
             gone = self._hear(ready)  # or the sleeper would take what waits there for a ring
             if not gone:
                 self._crew.sleep_for_turns(functools.partial(self._has_more_than, len(ready)), left)
-            self._attend(gone, deadline)
+            self._attend(gone)
 
     def _hung_workers(self) -> list[int]:
         """Workers that are asked, and have finished nothing for the time that a step may take."""
@@ -212,10 +212,10 @@ class Turns:
         self._done_before = done
         return hung
 
-    def _attend(self, gone: Sequence[int], deadline: float | None) -> None:
+    def _attend(self, gone: Sequence[int]) -> None:
         """Has the crew look for workers that died or hang; every now and then also while others keep us busy."""
         self._attended_at = time.monotonic()
-        self._crew.attend(self._hung_workers(), gone, self, deadline)
+        self._crew.attend(self._hung_workers(), gone, self)
 
     def _has_more_than(self, count: int) -> bool:
         return int(self._ready().sum()) > count

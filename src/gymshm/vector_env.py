@@ -14,7 +14,16 @@ from gymnasium.error import CustomSpaceError
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from .arguments import check_concurrency, check_mode, positive, split_mask, spread_seeds, usable_cpus, workers_for
+from .arguments import (
+    check_concurrency,
+    check_mode,
+    check_seconds,
+    positive,
+    split_mask,
+    spread_seeds,
+    usable_cpus,
+    workers_for,
+)
 from .batches import batch_reader, batch_writer
 from .compat import AutoresetMode, batch_differing_spaces
 from .create import can_be_packed
@@ -197,7 +206,8 @@ class ShmVectorEnv(TurnsVectorEnv):
             raise ValueError(
                 "Expected worker=None: ShmVectorEnv has a protocol of its own. A custom worker function goes on "
                 "working with `gymnasium.vector.AsyncVectorEnv(env_fns, worker=...)`, whose memory "
-                "`gymshm.create_shared_memory` can make."
+                "`gymshm.create_shared_memory` can make; where `gymshm.patch_gymnasium` has put this class in its "
+                "place, undo that first."
             )
         self._advisor: Advisor | None = None
         if num_workers == "auto":
@@ -206,8 +216,12 @@ class ShmVectorEnv(TurnsVectorEnv):
                 num_workers = None
             else:
                 num_workers = best_number_of_workers(step_seconds, self.num_envs, usable_cpus())
-                self._advisor = Advisor(num_workers, self.num_envs, usable_cpus())
+                if on_worker_death == "restart" or step_timeout is not None:
+                    num_workers = max(1, num_workers)  # what was asked for is about processes
+                else:
+                    self._advisor = Advisor(num_workers, self.num_envs, usable_cpus())
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
+        check_seconds(start_timeout, "start_timeout")
         policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
         self._policy = policy
         # What was seen last has to survive a worker that dies while it writes: so steps alternate between two slots.

@@ -37,6 +37,9 @@ END_SECONDS = 1.0
 #: Seconds that a hung worker is given to begin to write down where it hangs, and to go on with that.
 _STACK_SECONDS, _LINE_SECONDS = 1.0, 0.1
 
+#: Why it may not do so.
+_SILENCE = "stopped, or in code that holds the interpreter, or SIGUSR2 is handled by somebody else"
+
 
 class Stage(enum.Enum):
     """How far a worker is."""
@@ -87,6 +90,7 @@ class WorkerProcess:
         bell: Wakes it; None before it knows the segment.
         stage: How far it is.
         launched_at: When its process was started.
+        instructed_at: When it was told the segment, and to reset its environments where it takes a dead one's place.
         asked_at: When it was asked for what it is at, where somebody counts.
         foreseen: How it died, where that is known before somebody asks :meth:`died`.
     """
@@ -98,12 +102,16 @@ class WorkerProcess:
         self.connection: Any = None
         self.bell: Any = None
         self.stage = Stage.ENDED
-        self.launched_at = self.asked_at = 0.0
+        self.launched_at = self.instructed_at = self.asked_at = 0.0
         self._stack: Any = None
         self.foreseen: WorkerDiedError | None = None
 
     def launch(self, colleagues: Sequence[WorkerProcess]) -> None:
-        """Starts the process; ``colleagues`` have connections that a fork would copy."""
+        """Starts the process; ``colleagues`` have connections that a fork would copy.
+
+        Raises:
+            WorkerDiedError: The fork server ended, which had to start it.
+        """
         job = self._employment
         self.connection, theirs = job.context.Pipe()
         self._stack, their_stack = job.context.Pipe(duplex=False) if job.patience is not None else (None, None)
@@ -128,6 +136,12 @@ class WorkerProcess:
                 process.start()
                 self.process, self.bell, self.foreseen = process, None, None
                 self.stage, self.launched_at = Stage.BUILDING, time.monotonic()
+        except (EOFError, ConnectionError) as error:
+            if job.context.get_start_method() != "forkserver":
+                raise
+            # Newer versions of Python have it import the script, and then it is what fails.
+            text = f"could not be started, for the fork server ended{self._ask_for_guard()}"
+            raise self._death(text, None, "construction") from error
         finally:
             theirs.close()
             if their_stack is not None:
@@ -144,7 +158,7 @@ class WorkerProcess:
             self.bell.renew()
         else:
             self.bell.clear()
-        self.stage = Stage.SETTING_UP
+        self.stage, self.instructed_at = Stage.SETTING_UP, time.monotonic()
 
     def serve(self) -> None:
         """Has set up: from now on it answers requests, and is hung where a packet does not get through."""
@@ -175,7 +189,10 @@ class WorkerProcess:
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
                 how = f"{signal.Signals(-code).name}, {how}"
-        return self._death(f"died ({how}) during {during}", code, during)
+        # What the script raises when it is run anew, which is before the worker reports.
+        first = code == 1 and during == "construction" and self.stage is Stage.BUILDING
+        asked = self._ask_for_guard() if first and not self._employment.forks else ""
+        return self._death(f"died ({how}) during {during}{asked}", code, during)
 
     def failed(self, why: str, during: str) -> WorkerDiedError:
         """Kills the process, which could not be made what it has to be; what to raise."""
@@ -188,11 +205,16 @@ class WorkerProcess:
         stack = self._told_stack()
         self.process.kill()
         self.process.join(END_SECONDS)
-        told = (
-            f" in:\n{stack}" if stack else "; it could not say where (stopped, or in code that holds the interpreter)"
-        )
+        told = f" in:\n{stack}" if stack else f"; it could not say where ({_SILENCE})"
         text = f"did not finish within {limit} during {during}, and was killed. It hung{told}"
         return self._death(text, self.process.exitcode, during)
+
+    def _ask_for_guard(self) -> str:
+        """What to add where the user's script may be the cause; multiprocessing's own words are in a child's stderr."""
+        return (
+            f". Under {self._employment.context.get_start_method()!r} the script is run anew in each worker: does it "
+            'start its work below `if __name__ == "__main__":`?'
+        )
 
     def _death(self, text: str, code: int | None, during: str) -> WorkerDiedError:
         of = f"worker {self.number} of {self._employment.num_workers} (environments {self.span})"
