@@ -56,7 +56,7 @@ def rows() -> list[Row]:
         Row("vector", 16, (SYNC, ASYNC, OURS, AUTO, ONE, BOUND), _beats_sync(1.5)),
         _free("vector", 64, (*ours, BOUND), peers, (50, 110), *_beats_sync(1.5)),
         Row("vector", 256, (SYNC, OURS, AUTO, ONE, BOUND), _beats_sync(1.5)),
-        _free("image", 8, (*ours, SLOTS), peers, (15,), headline=True),
+        _free("image", 8, (*ours, SLOTS), peers, (15,)),
         _free("image", 64, (OURS, ONE, VIEWS, SLOTS, COPY), peers, (), Ask(OURS, "within", (1.5,), COPY)),
         _busy("busy-20", 8, peers, (0.9,), quick=True),
         _busy("busy-200", 8, peers, (0.9, 0.97), headline=True),
@@ -75,7 +75,7 @@ def rows() -> list[Row]:
         _cost("memory", 64, (10,), "fork"),
         _cost("memory", 64, (10,), "spawn", headline=True),
         _cost("start", 64, (5,), "fork"),
-        _cost("start", 64, (5,), "spawn", headline=True),
+        _cost("start", 64, (5,), "spawn"),
         Row("vector", 8, (OURS, ASYNC, *peers), (Ask(OURS, "at most", (0.01,)),), "idle", quick=True),
     ]
 
