@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ pytest.importorskip("mypy", reason="mypy is not installed")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["public", "register"])
+@pytest.mark.parametrize("name", ["public", "register", "sb3"])
 def test_a_users_file_passes_mypy_strict(name: str) -> None:
+    if name == "sb3" and find_spec("stable_baselines3") is None:
+        pytest.skip("Stable-Baselines3 is not installed: the extra sb3")
     path = Path(__file__).parent / "typing" / f"{name}.py"
     done = subprocess.run(
         # Without our own configuration, which users don't have.

@@ -193,6 +193,9 @@ def attach(name: str, read_only: bool = False) -> Attachment:
     Attaching never changes who owns the segment: it lives on when the attacher ends, and its memory stays valid here
     when its creator ends.
 
+    Whoever truncates a segment kills (SIGBUS) whoever reads the part that is lost, as with any mapped file; no process
+    of gymshm's ever does.
+
     Args:
         name: ``segment_of(memory).name``, or ``ShmVectorEnv.segment_name``.
         read_only: True gives arrays that refuse writes; the mapping itself is read-only.

@@ -410,6 +410,34 @@ def test_a_model_is_saved_loaded_and_evaluated(tmp_path: Any) -> None:
     fresh.close()
 
 
+@pytest.mark.slow
+def test_ppo_learns_cartpole() -> None:
+    envs = make_vec_env("CartPole-v1", n_envs=8, seed=2, vec_env_cls=ShmVecEnv, vec_env_kwargs={"num_workers": 2})
+    options = {"n_steps": 32, "batch_size": 256, "n_epochs": 20, "learning_rate": 1e-3}
+    model = PPO("MlpPolicy", envs, gamma=0.98, gae_lambda=0.8, seed=2, device="cpu", **options)
+    before, _ = evaluate_policy(model, envs, n_eval_episodes=8)
+    after, _ = evaluate_policy(model.learn(30_000), envs, n_eval_episodes=8)
+    envs.close()
+    assert before < 200 < 350 < after  # 500 is the most
+
+
+# --- how it is shown --------------------------------------------------------------------------------------------------
+
+
+def test_it_is_shown_with_the_layout_of_its_segment(pair: Pair) -> None:
+    ours, _ = pair()
+    assert repr(ours) == f"ShmVecEnv over {ours.vector_env!r}"
+    assert repr(ours).splitlines()[1].split() == ["PATH", "SPACE", "DTYPE", "SHAPE", "OFFSET", "BYTES"]
+    assert ours._repr_html_() == ours.vector_env._repr_html_()
+    assert "<table>" in ours._repr_html_()
+
+
+def test_one_that_did_not_come_about_is_shown_too() -> None:
+    envs = ShmVecEnv.__new__(ShmVecEnv)
+    assert repr(envs) == "ShmVecEnv over None"
+    assert envs._repr_html_() is None
+
+
 # --- construction and end ---------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,9 @@ from .sb3_env import INFO, OPTIONS, Sb3Env
 
 __all__ = ["ShmVecEnv"]
 
+#: Where workers say whose environments were lost, with their process, and built anew.
+RESTARTED = "worker_restarted"
+
 #: What Stable-Baselines3 calls "indices": None for all environments, one index, or several.
 Indices = int | Iterable[int] | None
 
@@ -48,6 +51,12 @@ class ShmVecEnv(VecEnv):
         env_fns: Sequence[Callable[[], gym.Env[Any, Any]]],
         start_method: str | None = None,
         num_workers: int | str | None = None,
+        *,
+        on_worker_death: str = "raise",
+        max_restarts: int = 10,
+        restart_window: float = 600.0,
+        step_timeout: float | None = None,
+        start_timeout: float | None = None,
     ) -> None:
         """Starts the workers and builds the environments; each of ``env_fns`` is called once, none in this process.
 
@@ -57,6 +66,14 @@ class ShmVecEnv(VecEnv):
                 ``SubprocVecEnv``. Both need the script's main part below ``if __name__ == "__main__":``.
             num_workers: Number of processes, as for ``ShmVectorEnv``: None for as many as there are CPUs, 0 for none,
                 "auto" for what suits the environment.
+            on_worker_death: As for ``ShmVectorEnv``, and so are all that follow: ``"raise"``, or ``"restart"``, which
+                starts a dead worker anew. Its environments' next step ends the lost episode: done, with
+                ``TimeLimit.truncated``, ``worker_restarted`` and the last observation that was seen as
+                ``terminal_observation``. Such an episode has no ``episode`` from its ``Monitor``.
+            max_restarts: How many deaths of a worker within ``restart_window`` are restarted.
+            restart_window: Seconds.
+            step_timeout: Seconds that a step or reset may take before its worker is killed; None for any time.
+            start_timeout: Seconds that building the environments may take, also anew; None for any time.
 
         Raises:
             ValueError: Two environments are the same object.
@@ -73,6 +90,11 @@ class ShmVecEnv(VecEnv):
             observation_mode="different",
             autoreset_mode=AutoresetMode.SAME_STEP,
             num_workers=num_workers,
+            on_worker_death=on_worker_death,
+            max_restarts=max_restarts,
+            restart_window=restart_window,
+            step_timeout=step_timeout,
+            start_timeout=start_timeout,
         )
         try:
             self.num_envs = len(env_fns)
@@ -92,6 +114,15 @@ class ShmVecEnv(VecEnv):
                 "Expected each of env_fns to create an environment of its own, got the same one twice. Write "
                 "`lambda: gym.make(...)`, not `lambda: env`."
             )
+
+    def __repr__(self) -> str:
+        """What is below, with the layout of its segment."""
+        return f"{type(self).__name__} over {getattr(self, 'vector_env', None)!r}"
+
+    def _repr_html_(self) -> str | None:
+        """The same for notebooks; None where it did not come about, and they show the text."""
+        vector_env: ShmVectorEnv | None = getattr(self, "vector_env", None)
+        return None if vector_env is None else vector_env._repr_html_()
 
     # --- reset and step -----------------------------------------------------------------------------------------------
 
@@ -145,12 +176,17 @@ class ShmVecEnv(VecEnv):
         return observations, rewards, dones, infos
 
     def _infos(self, told: dict[str, Any]) -> list[dict[str, Any]]:
-        """The info of each environment, out of what ``Sb3Env`` made of them."""
-        if INFO not in told:
-            return [{} for _ in range(self.num_envs)]
+        """The info of each environment, out of what ``Sb3Env`` made of them, and what was said of lost ones."""
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         # What came from another process is nobody else's; in this one, environments may keep what they gave.
         own = dict if self.vector_env.num_workers else copy.deepcopy
-        return [own(packed[0]) if packed is not None else {} for packed in told[INFO].tolist()]
+        for env, packed in enumerate(told[INFO].tolist() if INFO in told else ()):
+            if packed is not None:
+                infos[env] = own(packed[0])
+        if RESTARTED in told:  # no environment's own word, but its worker's: it was not packed
+            for env in np.flatnonzero(told[RESTARTED]).tolist():
+                infos[env][RESTARTED] = True
+        return infos
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
