@@ -201,7 +201,7 @@ def storm(verdict: Verdict, context: str, way: str, kills: int, seed: int) -> No
             model.take(envs.step(actions), actions, everybody, began, f"{context} {way}, last step")
         counted = envs.get_attr("steps")
         verdict.expect(counted == tuple(model.steps.tolist()), context, way, "counters", counted, model.steps)
-        hung = sum("start_timeout" in text for _, text in envs._crew._deaths._recent)
+        hung = sum("start_timeout" in text for _, _, text in envs._crew._deaths._recent)
         stopped = killer.sent.get("SIGSTOP", 0)
         verdict.expect(hung <= stopped, context, way, hung, "starts hung, and only", stopped, "were stopped")
         sent = ", ".join(f"{number} {name}" for name, number in sorted(killer.sent.items()))

@@ -63,6 +63,14 @@ class ShmVectorEnv(TurnsVectorEnv):
         >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
         >>> envs.close()
 
+        Where processes are not forked (``context="spawn"`` or ``"forkserver"``; the default on macOS, and from Python
+        3.14 on), each worker imports the script anew: its work has to start below ``if __name__ == "__main__":``.
+
+    See Also:
+        ``gymshm.make_vec`` makes one from the name of an environment; ``gymshm.patch_gymnasium`` puts it where code
+        that can't be changed constructs ``AsyncVectorEnv``; ``gymshm.integrations.sb3.ShmVecEnv`` is one for
+        Stable-Baselines3. ``help(gymshm)`` has what other projects call things beside what they are called here.
+
     How many workers:
         A worker is a process that steps its share of the environments one after the other. The default, one for each
         CPU that this process may use, suits environments that do some work. Waking a process takes a few microseconds,
@@ -174,12 +182,16 @@ class ShmVectorEnv(TurnsVectorEnv):
             on_worker_death: ``"raise"``, or ``"restart"``: the dead worker's environments are built anew and reset
                 (with seeds derived from those of the last reset). Their next step ends the lost episode as truncated,
                 with the last observation that was seen, and says ``worker_restarted`` in its info; attributes that were
-                set are lost. The other workers never notice.
-            max_restarts: How many deaths within ``restart_window`` seconds are restarted; one more is raised, with the
-                whole history.
+                set are lost. The other workers never notice. A reset or a call in which a worker dies is made again in
+                the new one: a method that may run twice in half is the caller's to take care of. Without processes
+                (``num_workers=0``) there is nothing to restart.
+            max_restarts: How many deaths of one worker within ``restart_window`` seconds are restarted; one more is
+                raised, with the whole history.
             restart_window: Seconds.
-            step_timeout: Seconds that a step or reset may take. A worker that takes longer is killed, and counts as
-                dead; the error tells the Python stack it hung in. None for any time.
+            step_timeout: Seconds that a step or reset may take, also that of a restart; None for any time. A worker
+                that takes longer is killed, and counts as dead; the error tells the Python stack it hung in, which the
+                worker writes down at SIGUSR2. Calls and ``render`` are not limited. Where no ``start_timeout`` is
+                given, a rebuild is limited to ten times the first start, or a minute.
 
         Raises:
             RuntimeError: The spaces of the environments do not match.
