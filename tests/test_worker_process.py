@@ -35,9 +35,10 @@ GUARDED = (
 
 
 def run_script(path, code, *arguments):
-    """Runs a script from a file, which may import what is beside it; gives its exit code, stdout and stderr.
+    """Runs a script, which may import what is beside it, until all that it started has ended.
 
-    When all that it started has ended, too.
+    Returns:
+        Its exit code, stdout and stderr.
     """
     path.write_text(code)
     command = [sys.executable, str(path), *arguments]
