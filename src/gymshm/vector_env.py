@@ -182,16 +182,17 @@ class ShmVectorEnv(TurnsVectorEnv):
             on_worker_death: ``"raise"``, or ``"restart"``: the dead worker's environments are built anew and reset
                 (with seeds derived from those of the last reset). Their next step ends the lost episode as truncated,
                 with the last observation that was seen, and says ``worker_restarted`` in its info; attributes that were
-                set are lost. The other workers never notice. A reset, a call or a ``set_attr`` in which a worker dies is
-                made again in the new one: what may not run twice is the caller's to take care of. Without processes
+                set are lost. The other workers never notice. A reset, a call or a ``set_attr`` in which a worker dies
+                is made again in the new one: what may not run twice is the caller's to take care of. Without processes
                 (``num_workers=0``) there is nothing to restart.
             max_restarts: How many deaths of one worker within ``restart_window`` seconds are restarted; one more is
                 raised, with the whole history.
             restart_window: Seconds.
             step_timeout: Seconds that a step or reset may take, also that of a restart; None for any time. A worker
                 that takes longer is killed, and counts as dead; the error tells the Python stack it hung in, which the
-                worker writes down at SIGUSR2 (an environment that handles that signal hides it). Calls and ``render`` are not limited. Where no ``start_timeout`` is
-                given, a rebuild is limited to ten times the first start, or a minute.
+                worker writes down at SIGUSR2 (an environment that handles that signal hides it). Calls and ``render``
+                are not limited. Where no ``start_timeout`` is given, a rebuild is limited to ten times the first start,
+                or a minute.
 
         Raises:
             RuntimeError: The spaces of the environments do not match.
