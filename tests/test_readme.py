@@ -7,13 +7,16 @@ import inspect
 import os
 import re
 import shlex
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 import gymshm
 from gymshm import cli
-from support import run_python
+from support import CHILD_ENV, run_python
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -39,6 +42,24 @@ def test_every_block_of_python_runs_one_after_the_other(tmp_path):
     begin = ["from pathlib import Path", "names = {'__name__': '__main__'}"]
     program = "\n".join([*begin, *parts, "print('all of it ran')"])
     done = run_python(program, cwd=tmp_path, timeout=120.0, env={**os.environ, "PYTHONWARNINGS": "error"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("all of it ran\n")
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_as_a_script_below_the_guard_it_runs_where_nothing_is_forked(context, tmp_path):
+    script = tmp_path / "script.py"
+    code = "import multiprocessing\n\nif __name__ == '__main__':\n"
+    code += f"    multiprocessing.set_start_method({context!r})\n"
+    script.write_text(code + textwrap.indent("\n".join([*blocks("python"), "print('all of it ran')"]), "    "))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=CHILD_ENV,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("all of it ran\n")
 
