@@ -1,4 +1,4 @@
-"""ShmVecEnv's restarts and limits of time: what Stable-Baselines3 is told when workers die or hang."""
+"""ShmVecEnv with ``on_worker_death="restart"`` and limits of time: what is told when workers die or hang."""
 
 from __future__ import annotations
 
