@@ -229,11 +229,7 @@ class Crew(Roster):
             WorkerDiedError: The policy is not to, or one died too often.
         """
         first = self._workers[death.worker]
-        others = [
-            worker
-            for worker in self._pending
-            if worker is not first and worker.stage is Stage.SERVING and not worker.bell.heard(self._sequence)
-        ]
+        others = [worker for worker in self._unanswered() if worker is not first]
         self._bury(first, death, None)
         for worker in others:
             if not worker.process.is_alive():
@@ -251,15 +247,14 @@ class Crew(Roster):
         """
         for worker in self._pending:
             if worker.stage is not Stage.SERVING:
-                with contextlib.suppress(multiprocessing.TimeoutError):  # it is not that far yet
-                    self._replace(worker, None, time.monotonic())
+                self._replace(worker, None)
         rebuilt = [worker for worker in self._pending if worker.stage is not Stage.SERVING]
         if not rebuilt:
             return
         left = left_until(deadline)
         if left == 0:
             raise multiprocessing.TimeoutError
-        others = [worker for worker in self._pending if worker not in rebuilt and not worker.bell.heard(self._sequence)]
+        others = self._unanswered()
         ends = [worker.process.sentinel for worker in (*rebuilt, *others)]
         wait(
             [*(worker.connection for worker in rebuilt), *ends],
@@ -269,26 +264,28 @@ class Crew(Roster):
             if worker.stage is Stage.SERVING and not worker.process.is_alive():
                 self._replace_dead(worker.died(self._during))
 
-    def _replace(
-        self,
-        worker: WorkerProcess,
-        death: WorkerDiedError | None,
-        deadline: float | None,
-        turns: TurnKeeper | None = None,
-    ) -> None:
+    def _unanswered(self) -> list[WorkerProcess]:
+        """Those of the pending that serve, and have not answered yet."""
+        serving = [worker for worker in self._pending if worker.stage is Stage.SERVING]
+        return [worker for worker in serving if not worker.bell.heard(self._sequence)]
+
+    def _replace(self, worker: WorkerProcess, death: WorkerDiedError | None, turns: TurnKeeper | None = None) -> None:
         """Starts a worker anew in the place of one that died, builds and resets its environments, and asks it again.
+
+        Waits for nothing: it goes as far as it gets, and on from there when it is called again.
 
         Args:
             worker: The worker.
-            death: How it died; None goes on with a restart that ran out of time.
-            deadline: When to give up for this time.
+            death: How it died; None goes on with its restart.
             turns: Knows of the turns that are asked, where there are some.
 
         Raises:
             WorkerDiedError: The policy is not to, or it died too often.
-            multiprocessing.TimeoutError: ``deadline`` is over; calling again goes on.
         """
-        self._renew(worker, death, deadline, turns)
+        try:
+            self._renew(worker, death, time.monotonic(), turns)
+        except multiprocessing.TimeoutError:
+            return  # it is not that far yet
         operation, slot, packed = self._request
         payload = None if packed is None else packed[worker.number]
         if turns is not None:
@@ -308,7 +305,12 @@ class Crew(Roster):
         deadline: float | None,
         turns: TurnKeeper | None,
     ) -> None:
-        """As :meth:`_replace`, and asks nothing."""
+        """As :meth:`_replace`, asks nothing, and waits until ``deadline``, None for ever.
+
+        Raises:
+            WorkerDiedError: The policy is not to, or it died too often.
+            multiprocessing.TimeoutError: ``deadline`` is over; calling again goes on.
+        """
         while True:
             if death is not None:
                 self._bury(worker, death, turns)
@@ -468,8 +470,7 @@ class Crew(Roster):
                 death = worker.died(self._during)
             else:
                 continue
-            with contextlib.suppress(multiprocessing.TimeoutError):  # it is not that far yet
-                self._replace(worker, death, time.monotonic(), turns)
+            self._replace(worker, death, turns)
 
 
 def _leftovers(worker: WorkerProcess) -> list[Reply]:

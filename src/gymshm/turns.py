@@ -28,6 +28,7 @@ from .failures import rebuild
 from .infos import adder, batch, batch_with_ends
 from .local_crew import LocalCrew
 from .reply import Reply
+from .roster import deadline_of
 from .views import ArrayLeaf
 from .write import write_to_shared_memory
 
@@ -157,7 +158,7 @@ class Turns:
         wanted = min(batch_size, int(self.pending.sum()))
         if wanted == 0:
             raise NoAsyncCallError("Calling `recv` without any prior call to `send` or `async_reset`.", "recv")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         if time.monotonic() > self._attended_at + _ATTEND_SECONDS:
             self._attend(())
         ids = self._wait(wanted, deadline)
