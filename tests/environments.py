@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -139,6 +140,16 @@ def clock_envs(n: int = 2, *, context: str | None = None, **options: Any) -> gym
     """A ``ShmVectorEnv`` over ``n`` clocks; options of either of them, ``num_workers`` being ``n`` unless said."""
     own = {name: options.pop(name) for name in list(options) if name in _VECTOR_OPTIONS}
     return gymshm.ShmVectorEnv(clocks(n, **options), context=context, **{"num_workers": n, **own})
+
+
+def made(n: int = 2, **options: Any) -> contextlib.closing[gymshm.ShmVectorEnv]:
+    """As :func:`clock_envs`, closed at the end of a ``with`` block."""
+    return contextlib.closing(clock_envs(n, **options))
+
+
+def times(observations: np.ndarray) -> list[int]:
+    """The clocks' times, out of a batch of what they observe."""
+    return observations[:, 0].astype(int).tolist()
 
 
 _VECTOR_OPTIONS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,14 +29,10 @@ ACTIONS = copy.deepcopy(NESTED)
 ARRAYS = ["observations", "last_observations", "actions", "rewards", "terminations", "truncations"]
 
 
-@contextlib.contextmanager
-def made(n: int = 2, *, env: dict[str, Any] | None = None, **options: Any) -> Iterator[ShmVectorEnv]:
+def made(n: int = 2, *, env: dict[str, Any] | None = None, **options: Any) -> contextlib.closing[ShmVectorEnv]:
     """``n`` clocks; ``env`` are options of theirs."""
-    envs = ShmVectorEnv(clocks(n, **(env or {})), **{"num_workers": 2, "copy": False, "slots": 4, **options})
-    try:
-        yield envs
-    finally:
-        envs.close()
+    options = {"num_workers": 2, "copy": False, "slots": 4, **options}
+    return contextlib.closing(ShmVectorEnv(clocks(n, **(env or {})), **options))
 
 
 def leaves(tree: Any) -> list[np.ndarray]:

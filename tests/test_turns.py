@@ -8,7 +8,7 @@ import copy
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from gymnasium import spaces as gs
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from environments import Clock, assert_same, clocks, zeros
+from environments import Clock, assert_same, clocks, times, zeros
 from gymshm import ShmVectorEnv
 from gymshm.compat import AutoresetMode, VectorEnv
 from support import CHILD_ENV, check_python, same, wait_until
@@ -37,18 +37,9 @@ NESTED = gs.Dict(
 SORTED = gs.Dict(dict(sorted(NESTED.items())))
 
 
-@contextlib.contextmanager
-def made(n: int = 4, *, env: dict[str, Any] | None = None, **options: Any) -> Iterator[ShmVectorEnv]:
+def made(n: int = 4, *, env: dict[str, Any] | None = None, **options: Any) -> contextlib.closing[ShmVectorEnv]:
     """``n`` clocks; ``env`` are options of theirs."""
-    envs = ShmVectorEnv(clocks(n, **(env or {})), **{"num_workers": 2, **options})
-    try:
-        yield envs
-    finally:
-        envs.close()
-
-
-def times(observations: np.ndarray) -> list[int]:
-    return observations[:, 0].astype(int).tolist()
+    return contextlib.closing(ShmVectorEnv(clocks(n, **(env or {})), **{"num_workers": 2, **options}))
 
 
 def ids_of(result: Any) -> list[int]:

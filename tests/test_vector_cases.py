@@ -7,27 +7,17 @@ import os
 import signal
 import sys
 import time
-from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
 from gymnasium.vector import SyncVectorEnv
 
-from environments import Clock, clock_envs, clocks, zeros
+from environments import Clock, clocks, made, zeros
 from gymshm import ShmVectorEnv, WorkerDiedError
 from support import running_python, wait_until
 
 PAIR = gs.Box(-1e6, 1e6, (2,), np.float32)
-
-
-@contextlib.contextmanager
-def made(n: int = 2, **options: Any):
-    envs = clock_envs(n, **options)
-    try:
-        yield envs
-    finally:
-        envs.close()
 
 
 def test_text_and_one_of_observations_change_with_each_step():

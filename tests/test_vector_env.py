@@ -19,27 +19,13 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import RescaleObservation, TimeLimit
 
 import gymshm
-from environments import Clock, assert_same, clock_envs, clocks, zeros
+from environments import Clock, assert_same, clock_envs, clocks, made, times, zeros
 from gymshm import ShmVectorEnv
 from gymshm.compat import AutoresetMode
 from support import needs_gymnasium
 
 BOTH = pytest.mark.parametrize("num_workers", [0, 2])
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode))
-
-
-@contextlib.contextmanager
-def made(n: int = 2, **options: Any):
-    envs = clock_envs(n, **options)
-    try:
-        yield envs
-    finally:
-        envs.close()
-
-
-def times(observations: np.ndarray) -> list[int]:
-    """The clocks' times, out of a batch of what they observe."""
-    return observations[:, 0].astype(int).tolist()
 
 
 # --- arguments and attributes -----------------------------------------------------------------------------------------

@@ -20,26 +20,12 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import SyncVectorEnv
 
 import gymshm
-from environments import Clock, assert_same, clock_envs, clocks, zeros
+from environments import Clock, assert_same, clock_envs, clocks, made, times, zeros
 from gymshm import ShmVectorEnv, WorkerDiedError
 
 BOTH = pytest.mark.parametrize("num_workers", [0, 2])
 EVERY_CONTEXT = pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 BOX = gs.Box(-9, 9, (2,), np.float32)
-
-
-@contextlib.contextmanager
-def made(n: int = 2, **options: Any):
-    envs = clock_envs(n, **options)
-    try:
-        yield envs
-    finally:
-        envs.close()
-
-
-def times(observations: np.ndarray) -> list[int]:
-    """The clocks' times, out of a batch of what they observe."""
-    return observations[:, 0].astype(int).tolist()
 
 
 # --- an environment raises --------------------------------------------------------------------------------------------
