@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gymshm import doorbell, ordering
-from gymshm.doorbell import LINE_WORDS, Doorbell
+from gymshm.doorbell import LINE_WORDS, Doorbell, Doorbells
 from gymshm.ordering import fence
 from support import wait_until
 
@@ -263,6 +263,72 @@ def test_thousands_of_round_trips_with_a_process_lose_nothing(pair):
     process.join(60)
     assert process.exitcode == 0
     process.close()
+
+
+class Pairs:
+    """Several pairs, one side's bells taken together."""
+
+    def __init__(self, count):
+        self._pairs = [Pair() for _ in range(count)]
+        self.theirs = [pair.theirs for pair in self._pairs]
+        self.ours = Doorbells([pair.ours for pair in self._pairs])
+
+    def close(self):
+        for pair in self._pairs:
+            pair.close()
+
+
+@pytest.fixture
+def pairs():
+    made = Pairs(3)
+    yield made
+    made.close()
+
+
+@pytest.mark.usefixtures("_memory_order")
+def test_all_are_told_the_same(pairs):
+    assert list(pairs.ours.post(7, 255, 65535)) == []
+    assert [bell.said() for bell in pairs.theirs] == [(7, 255, 65535)] * 3
+
+
+def test_who_tells_all_learns_who_sleeps(pairs):
+    pairs.theirs[1].lie_down()
+    assert list(pairs.ours.post(1, 0)) == [1]
+    pairs.theirs[0].lie_down()
+    assert list(pairs.ours.post(2, 0)) == [0, 1]
+    pairs.theirs[0].get_up()
+    pairs.theirs[1].get_up()
+    assert list(pairs.ours.post(3, 0)) == []
+    assert not any(bell.connection.poll() for bell in pairs.theirs)  # nobody was rung: that is the caller's to do
+
+
+@pytest.mark.usefixtures("_memory_order")
+def test_all_are_heard_once_the_last_has_said_it(pairs):
+    for bell in pairs.theirs:
+        assert not pairs.ours.spin(4)
+        bell.signal(4, 0)
+    assert pairs.ours.spin(4)
+    assert not pairs.ours.spin(5)
+
+
+@pytest.mark.parametrize(("word", "argument"), [(1, 0), (255, 0), (0, 1), (0, 65535)])
+def test_who_says_more_than_the_number_is_noticed(pairs, word, argument):
+    for bell in pairs.theirs[:2]:
+        bell.signal(4, 0)
+    pairs.theirs[2].signal(4, word, argument)
+    assert not pairs.ours.spin(4)
+
+
+def test_a_bell_that_is_made_anew_over_its_lines_is_heard_among_the_others():
+    made = Pairs(2)
+    try:
+        memory = made._pairs[1].memory
+        lines = np.frombuffer(memory, np.int64).reshape(2, LINE_WORDS)
+        made.theirs[0].signal(1, 0)
+        Doorbell(memoryview(lines[1]), memoryview(lines[0]), made.theirs[1].connection).signal(1, 0)
+        assert made.ours.spin(1)
+    finally:
+        made.close()
 
 
 def test_a_fork_in_the_middle_of_a_fence_leaves_the_child_a_fence_that_works():

@@ -19,14 +19,15 @@ from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, Final, Protocol
 
-from .doorbell import SLEEP_SECONDS, sleep_on
+from .doorbell import SLEEP_SECONDS, Doorbells, sleep_on
 from .errors import WorkerDiedError
+from .exchange import Exchange
 from .failures import Failure, rebuild
 from .ordering import fence
 from .policy import DeathPolicy, Deaths, derived_seed
 from .reply import ALL_IN_COLUMNS, Reply, dumps, unpickled
 from .roster import Roster, deadline_of, left_until
-from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation
+from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Setup
 from .worker_process import Employment, Stage, WorkerProcess
 
 __all__ = ["Crew", "TurnKeeper"]
@@ -68,6 +69,7 @@ class Crew(Roster):
         seeds: What each environment was reset with last; a restart derives its seed from that.
         last_good: The slot that holds what the environments showed last, as far as a caller has seen it.
         restarts: How often each worker was started anew.
+        nothing_to_add: What :meth:`wait` gives where no worker has anything to add, this very object.
     """
 
     def __init__(self, employment: Employment, policy: DeathPolicy) -> None:
@@ -77,14 +79,22 @@ class Crew(Roster):
         self.seeds: Sequence[int | None] = [None] * len(employment.env_fns)
         self.last_good = 0
         self.restarts = [0] * len(self._workers)
+        self.nothing_to_add: Sequence[Reply | None] = (None,) * len(self._workers)
         self._request: tuple[Operation, int, list[Any] | None] = (Operation.CALL, 0, None)
-        self._pending: list[WorkerProcess] = []
+        # How many of the workers' replies to it have been taken, from the first worker on.
+        self._taken = len(self._workers)
         self._replies: list[Reply | None] = []
         self._deaths = Deaths(policy)
         # Workers that died and do not serve again yet.
         self._rebuilding: set[int] = set()
         # What each worker's environments showed last, where that travels pickled.
         self._seen: list[list[Any] | None] = [None] * len(self._workers)
+
+    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
+        """As a roster does; from then on there is a way to ask all of them."""
+        matches = super().set_up(setup, exchange, timeout)
+        self._bells = Doorbells([worker.bell for worker in self._workers])
+        return matches
 
     # --- ask and wait -------------------------------------------------------------------------------------------------
 
@@ -114,45 +124,55 @@ class Crew(Roster):
         self._sequence = sequence = self._sequence + 1
         self._during = _NAMES[operation]
         self._request = operation, slot, packed
-        workers = self._workers
         if self._policy.step_timeout is not None:
             now = time.monotonic()
-            for worker in workers:
+            for worker in self._workers:
                 worker.asked_at = now
-        for worker in workers:
-            worker.bell.post(sequence, operation, slot)
-        self._pending = workers[:]
-        self._replies = [None] * len(workers)
-        fence()
+        self._taken = 0
+        asleep = self._bells.post(sequence, operation, slot)
         if mark is not None:
             mark()
-        for worker in workers:
-            try:
-                worker.bell.ring()
-                if packed is not None:
-                    worker.connection.send_bytes(packed[worker.number])
-            except BlockingIOError:
-                worker.foreseen = worker.hung(self._during, self._told_limit())  # wait() says so
-            except OSError:
-                pass  # dead: wait() finds out, and says so
+        if asleep or packed is not None:
+            for worker in self._workers:
+                self._wake(worker, worker.number in asleep, None if packed is None else packed[worker.number])
 
-    def wait(self, timeout: float | None = None) -> list[Reply | None]:
+    def _wake(self, worker: WorkerProcess, asleep: bool, payload: bytes | None) -> None:
+        """Rings a worker that sleeps, and sends what goes with its request."""
+        try:
+            if asleep:
+                worker.bell.ring()
+            if payload is not None:
+                worker.connection.send_bytes(payload)
+        except BlockingIOError:
+            worker.foreseen = worker.hung(self._during, self._told_limit())  # wait() says so
+        except OSError:
+            pass  # dead: wait() finds out, and says so
+
+    def wait(self, timeout: float | None = None) -> Sequence[Reply | None]:
         """The replies to what was posted, one per worker; None where a worker has nothing to add.
 
         Raises:
             WorkerDiedError: A process ended, and is not restarted.
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds; calling again goes on waiting.
         """
+        workers, sequence = self._workers, self._sequence
+        if self._bells.spin(sequence):
+            self._taken = len(workers)
+            self.last_good = self._request[1]
+            return self.nothing_to_add
+        spun = True
         deadline = deadline_of(timeout)
-        pending, sequence = self._pending, self._sequence
-        while pending:
-            worker = pending[0]
+        if self._taken == 0:
+            self._replies = [None] * len(workers)
+        while self._taken < len(workers):
+            worker = workers[self._taken]
             if worker.stage is not _SERVING:
                 self._go_on(deadline)
                 continue
             death: WorkerDiedError | None = None
             try:
-                if not worker.bell.spin(sequence):
+                if not (worker.bell.heard(sequence) if spun else worker.bell.spin(sequence)):
+                    spun = False
                     self._sleep(worker, sequence, deadline)
                     continue
                 word = worker.bell.said_word()
@@ -173,7 +193,7 @@ class Crew(Roster):
                 self.torn = False
                 self._replace_dead(death)
                 continue
-            del pending[0]
+            self._taken += 1
             self.torn = False
         self.last_good = self._request[1]
         if self._setup.terms.observation_space is None:
@@ -181,6 +201,11 @@ class Crew(Roster):
                 if reply is not None and reply.observations is not None:
                     self._seen[number] = reply.observations
         return self._replies
+
+    @property
+    def _pending(self) -> list[WorkerProcess]:
+        """The workers whose reply has not been taken yet."""
+        return self._workers[self._taken :]
 
     def _sleep(self, worker: WorkerProcess, sequence: int, deadline: float | None) -> None:
         """Sleeps until ``worker`` rings; looks for dead and hung workers when something else wakes it.
@@ -413,7 +438,7 @@ class Crew(Roster):
             Exception: A payload can't be pickled; nothing was asked.
         """
         self.post(Operation.TURN_RESET, payloads=payloads, mark=mark)
-        self._pending = []
+        self._taken = len(self._workers)
 
     def take_turn_payload(self, number: int) -> Reply | None:
         """The next thing that worker ``number`` has to tell of a turn that is done; None where it died before that."""

@@ -126,6 +126,8 @@ class CrewVectorEnv(VectorEnv):
                 self._tear(f"{state.value}_wait")
             raise
         self._state = _DEFAULT
+        if replies is self._crew.nothing_to_add:
+            return replies
         for reply in replies:
             if reply is not None and reply.failures:
                 self._drop(replies)

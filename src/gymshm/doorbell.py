@@ -6,8 +6,9 @@ writes the message, and rings only if the other side sleeps. A ring is an empty 
 other packets are payloads; so one descriptor per worker serves as bell, as mail box and as sign of life.
 
 Why it has this shape (measured on two cores): a pure spin starves the peer, which needs the CPU, by a factor of
-thousands; a spin that gives the CPU away each time (``sched_yield``) hands over in 2 µs; a sleep takes 30 to 70 µs. So
-a waiter spins for :data:`SPIN_SECONDS`, which covers cheap environments, and then sleeps, so that idle costs nothing.
+thousands; a spin that gives the CPU away each time (``sched_yield``) hands over in 2 µs, and from the first look on:
+with as many workers as CPUs somebody waits for this very one; a sleep takes 30 to 70 µs. So a waiter spins for
+:data:`SPIN_SECONDS`, which covers cheap environments, and then sleeps, so that idle costs nothing.
 
 A fence stands before a message is written and after it was read, where the machine needs one, and everywhere between
 writing one's message and reading the other's "sleeps", or both sides might miss each other (see ``ordering``). Should a
@@ -25,7 +26,7 @@ from typing import Final
 
 from .ordering import STORES_ARE_ORDERED, fence
 
-__all__ = ["LINE_WORDS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "sleep_on"]
+__all__ = ["LINE_WORDS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "Doorbells", "sleep_on"]
 
 #: Words (int64) of a line: a cache line of its own.
 LINE_WORDS: Final = 8
@@ -36,10 +37,6 @@ SPIN_SECONDS: Final = 100e-6
 
 #: How long a sleeper sleeps at most before it looks around (for a lost ring, a dead peer).
 SLEEP_SECONDS: Final = 0.5
-
-#: Looks before the first ``sched_yield``, a quarter of a microsecond's worth. With as many workers as CPUs somebody
-#: waits for this very CPU: 30 looks made a step 2 µs longer (8 environments), and none at all 3 µs.
-_EAGER_LOOKS = range(8)
 
 _MESSAGE, _SLEEPS = range(2)
 
@@ -101,9 +98,12 @@ class Doorbell:
         Raises:
             OSError: The other side is gone.
         """
-        self.post(sequence, word, argument)
+        if not STORES_ARE_ORDERED:
+            fence()
+        self._own[_MESSAGE] = sequence << 24 | word << 16 | argument
         fence()
-        self.ring()
+        if self._peer[_SLEEPS]:
+            self.ring()
 
     def heard(self, sequence: int) -> bool:
         """Whether the other side has announced ``sequence``, or a later one."""
@@ -123,15 +123,9 @@ class Doorbell:
         return self._peer[_MESSAGE] >> 16 & 0xFF
 
     def spin(self, sequence: int) -> bool:
-        """Looks for ``sequence`` for :data:`SPIN_SECONDS`; whether it was announced.
-
-        First without giving the CPU away, which answers fastest where the other side is about to; then with.
-        """
+        """Looks for ``sequence`` for :data:`SPIN_SECONDS`; whether it was announced."""
         peer, wanted = self._peer, sequence << 24
-        for _ in _EAGER_LOOKS:
-            if peer[_MESSAGE] >= wanted:
-                break
-        else:
+        if peer[_MESSAGE] < wanted:
             until = perf_counter() + SPIN_SECONDS
             while True:
                 sched_yield()
@@ -190,6 +184,58 @@ class Doorbell:
         while not (payload := self.connection.recv_bytes()):
             pass
         return payload
+
+
+class Doorbells:
+    """One side's doorbells, where all others are told the same at a time: what :class:`Doorbell` does, in one go.
+
+    A step has this in it twice, and Python's calls are most of what it costs; so the loops are written out.
+
+    Args:
+        bells: The doorbells.
+    """
+
+    __slots__ = ("_owns", "_peers")
+
+    def __init__(self, bells: Sequence[Doorbell]) -> None:
+        """Takes their lines; where one is made anew over the same lines, this holds for it too."""
+        self._owns, self._peers = [bell._own for bell in bells], [bell._peer for bell in bells]
+
+    def post(self, sequence: int, word: int, argument: int = 0) -> Sequence[int]:
+        """Announces ``sequence`` to all; gives the numbers of those that sleep, whom the caller has to ring."""
+        message = sequence << 24 | word << 16 | argument
+        if not STORES_ARE_ORDERED:
+            fence()
+        for own in self._owns:
+            own[_MESSAGE] = message
+        fence()
+        for peer in self._peers:
+            if peer[_SLEEPS]:
+                return [number for number, peer in enumerate(self._peers) if peer[_SLEEPS]]
+        return ()
+
+    def spin(self, sequence: int) -> bool:
+        """Looks for ``sequence`` with word and argument 0 from all, for as long as :meth:`Doorbell.spin` does for each.
+
+        Returns:
+            Whether that is what each of them said.
+        """
+        wanted = sequence << 24
+        for peer in self._peers:
+            if peer[_MESSAGE] < wanted:
+                until = perf_counter() + SPIN_SECONDS
+                while True:
+                    sched_yield()
+                    if peer[_MESSAGE] >= wanted:
+                        break
+                    if perf_counter() > until:
+                        return False
+        if not STORES_ARE_ORDERED:
+            fence()
+        for peer in self._peers:
+            if peer[_MESSAGE] != wanted:
+                return False
+        return True
 
 
 def sleep_on(bells: Sequence[Doorbell], sentinels: Iterable[int], seconds: float) -> list[Doorbell]:

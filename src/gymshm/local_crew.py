@@ -34,6 +34,7 @@ class LocalCrew:
 
     processes: Sequence[Any] = ()
     torn = False
+    nothing_to_add: Sequence[Reply | None] = (None,)
 
     def __init__(self, env_fns: Sequence[Callable[[], Env[Any, Any]]], autoreset_mode: AutoresetMode) -> None:
         """Builds nothing yet."""
@@ -85,9 +86,10 @@ class LocalCrew:
         store_fence()
         return message
 
-    def wait(self, timeout: float | None = None) -> list[Reply | None]:
+    def wait(self, timeout: float | None = None) -> Sequence[Reply | None]:
         """The reply to what was posted; there is nothing to wait for."""
-        return [self._reply]
+        reply = self._reply
+        return self.nothing_to_add if reply is None else (reply,)
 
     def post_turns(self, workers: Iterable[int]) -> None:
         """Serves the environments that are asked."""

@@ -471,13 +471,17 @@ class ShmVectorEnv(TurnsVectorEnv):
         replies = self._wait(_STEPPING, timeout)
         copy_rewards, copy_terminations, copy_truncations = self._copies[self._slot]
         rewards, terminations, truncations = copy_rewards(), copy_terminations(), copy_truncations()
+        infos: dict[str, Any] | None
         if self._terms.keeps_final and (terminations.any() or truncations.any()):
             ended, envs = (terminations | truncations).tolist(), range(self.num_envs)
             told = self._infos.told(replies)
             infos = batch_with_ends(told, replies, ended, envs, self._exchange, self._add_info)
+        elif replies is self._crew.nothing_to_add:
+            infos = {}
         else:
-            common = self._infos.common(replies)
-            infos = common if common is not None else batch(self._infos.told(replies), self._add_info)
+            infos = self._infos.common(replies)
+            if infos is None:
+                infos = batch(self._infos.told(replies), self._add_info)
         return self._take_observations(replies), rewards, terminations, truncations, infos
 
     def rollout(self) -> Rollout:
@@ -529,7 +533,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         self._infos.learn(replies)
 
     def _take_observations(self, replies: Sequence[Reply | None]) -> Any:
-        if self._terms.observation_space is None:
+        if not self._observe:
             rows = [row for reply in replies for row in (reply.observations or () if reply is not None else ())]
             self._pickled_observations = concatenate(self.single_observation_space, rows, self._pickled_observations)
             return deepcopy(self._pickled_observations) if self.copy else self._pickled_observations
