@@ -119,6 +119,7 @@ _EXCHANGE = [
     Field("observations", (2, 3), outline(gs.Dict(a=gs.Text(2)))),
     Field("turns_asked", (3,), _NUMBER),
     Field("turns_done", (3,), _NUMBER),
+    Field("seen_slot", (1,), _NUMBER),
     Field("lines", (2, 2), outline(gs.Box(0, 1, (LINE_WORDS,), np.int64))),
 ]
 ALL_GOOD = [GOOD, bytes(segment_bytes(n=2, fields=_VERSIONED)), bytes(segment_bytes(n=3, fields=_EXCHANGE))]

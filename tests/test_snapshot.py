@@ -56,9 +56,28 @@ def test_a_step_that_was_answered_is_calm_in_its_slot(pair):
 
 
 def test_while_a_step_goes_on_the_slot_before_is_calm_if_there_is_one(pair):
+    pair.exchange.seen_slot[0] = pair.slots - 1
     pair.parent.post(5, Operation.STEP, 0)
     slot, state = pair.place(1)
     assert (slot == pair.slots - 1 and state is not None) if pair.slots > 1 else state is None
+
+
+def test_what_was_seen_last_is_calm_in_whichever_slot_it_is(pair):
+    pair.exchange.seen_slot[0] = 0
+    for slot in range(1, pair.slots):
+        pair.parent.post(slot, Operation.STEP, slot)
+        assert pair.place(0)[0] == 0
+        assert pair.place(0)[1] is not None
+
+
+def test_that_another_slot_was_seen_is_another_state(pair):
+    """Or a row that is written to again while somebody copies it might be taken for calm."""
+    pair.parent.post(5, Operation.STEP, pair.slots)
+    states = set()
+    for slot in range(pair.slots):
+        pair.exchange.seen_slot[0] = slot
+        states.add(pair.place(0)[1])
+    assert len(states) == pair.slots
 
 
 def test_a_reset_that_goes_on_is_not_calm(pair):
@@ -87,6 +106,7 @@ def test_a_turn_is_calm_for_each_environment_by_itself(pair):
 @pytest.mark.parametrize("operation", [Operation.STEP, Operation.RESET, Operation.TURN])
 def test_what_a_dead_worker_left_unfinished_is_not_calm_while_another_takes_its_place(operation):
     pair = Pair(2)
+    pair.exchange.seen_slot[0] = 1
     pair.exchange.turns_asked[:] = 1
     pair.parent.post(5, operation, 0)
     before = pair.place(0)

@@ -67,7 +67,6 @@ class Crew(Roster):
 
     Attributes:
         seeds: What each environment was reset with last; a restart derives its seed from that.
-        last_good: The slot that holds what the environments showed last, as far as a caller has seen it.
         restarts: How often each worker was started anew.
         nothing_to_add: What :meth:`wait` gives where no worker has anything to add, this very object.
     """
@@ -77,7 +76,6 @@ class Crew(Roster):
         super().__init__(employment)
         self._policy = policy
         self.seeds: Sequence[int | None] = [None] * len(employment.env_fns)
-        self.last_good = 0
         self.restarts = [0] * len(self._workers)
         self.nothing_to_add: Sequence[Reply | None] = (None,) * len(self._workers)
         self._request: tuple[Operation, int, list[Any] | None] = (Operation.CALL, 0, None)
@@ -93,6 +91,7 @@ class Crew(Roster):
     def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
         """As a roster does; from then on there is a way to ask all of them."""
         matches = super().set_up(setup, exchange, timeout)
+        self._seen_slot = exchange.seen_slot
         self._bells = Doorbells([worker.bell for worker in self._workers])
         return matches
 
@@ -158,7 +157,7 @@ class Crew(Roster):
         workers, sequence = self._workers, self._sequence
         if self._bells.spin(sequence):
             self._taken = len(workers)
-            self.last_good = self._request[1]
+            self._seen_slot[0] = self._request[1]
             return self.nothing_to_add
         spun = True
         deadline = deadline_of(timeout)
@@ -195,7 +194,7 @@ class Crew(Roster):
                 continue
             self._taken += 1
             self.torn = False
-        self.last_good = self._request[1]
+        self._seen_slot[0] = self._request[1]
         if self._setup.terms.observation_space is None:
             for number, reply in enumerate(self._replies):
                 if reply is not None and reply.observations is not None:
@@ -376,7 +375,7 @@ class Crew(Roster):
             self._hear_of_restart(worker, deadline)
             attempt = self.restarts[worker.number]
             seeds = [derived_seed(self.seeds[env], attempt) for env in worker.envs]
-            self._instruct(worker, Loss(self.last_good, seeds, self._seen[worker.number]))
+            self._instruct(worker, Loss(self._seen_slot[0], seeds, self._seen[worker.number]))
         if worker.stage is Stage.SETTING_UP:
             self._hear_of_restart(worker, deadline)
             worker.serve()

@@ -346,15 +346,15 @@ class EnvGroup:
         return observation, info
 
     def _show_as_before(self, i: int, slot: int) -> None:
-        """Has an environment that failed show in ``slot`` what was seen of it last, which stands in the slot before.
+        """Has an environment that failed show in ``slot`` what was seen of it last.
 
         Done here, before the reply: after that, onlookers take the row for calm.
         """
-        terms = self._exchange.terms
-        if terms.slots > 1:
-            rows = np.zeros(terms.num_envs, np.bool_)
+        seen = self._exchange.seen_slot[0]
+        if seen != slot:
+            rows = np.zeros(self._exchange.terms.num_envs, np.bool_)
             rows[self.start + i] = True
-            self._exchange.carry_over((slot - 1) % terms.slots, slot, rows)
+            self._exchange.carry_over(seen, slot, rows)
 
     def _reset_instead(self, i: int) -> Callable[[Any], Any]:
         """Stands in the place of ``step`` for the one step after an episode's end."""

@@ -13,6 +13,7 @@ info_floats            (16, n)            workers; float64: see ``info_columns``
 info_integers          (16, n)            workers; int64
 turns_asked            (n,)               the parent; int64: see ``turns``
 turns_done             (n,)               workers; int64
+seen_slot              (1,)               the parent; int64: which slot holds what a caller has seen last
 lines                  (workers, 2)       parent and worker, one cache line each: see ``doorbell``
 =====================  =================  =========================================================
 
@@ -79,6 +80,7 @@ class Exchange:
         final_observations: Likewise, without slots; None where there are none.
         rewards, terminations, truncations: Arrays of shape ``(slots, n)``.
         turns_asked, turns_done: Arrays of shape ``(n,)``.
+        seen_slot: One int64: the slot that holds what the environments showed last, as far as a caller has seen it.
         info_columns: By kind, arrays of shape ``(INFO_COLUMNS, n)``.
     """
 
@@ -93,6 +95,7 @@ class Exchange:
         self.truncations = self._array("truncations").reshape(terms.slots, terms.num_envs)
         self.info_columns = {kind: self._array(f"info_{kind}") for kind in ("floats", "integers")}
         self.turns_asked, self.turns_done = self._array("turns_asked"), self._array("turns_done")
+        self.seen_slot: Any = self._array("seen_slot").data
         self.final_observations = self._memory("final_observations")
 
     @classmethod
@@ -117,6 +120,7 @@ class Exchange:
             Field("info_integers", (INFO_COLUMNS, n), outline(integer)),
             Field("turns_asked", (n,), outline(integer)),
             Field("turns_done", (n,), outline(integer)),
+            Field("seen_slot", (1,), outline(integer)),
             Field("lines", (terms.num_workers, 2), outline(word)),
         ]
         if terms.action_space is not None:

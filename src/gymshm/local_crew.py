@@ -43,7 +43,6 @@ class LocalCrew:
         self._group: EnvGroup | None = None
         self._reply: Reply | None = None
         self.seeds: Sequence[int | None] = [None] * len(env_fns)
-        self.last_good = 0
         self._told: collections.deque[Reply] = collections.deque()
         self._sequence = 0
 
@@ -59,13 +58,14 @@ class LocalCrew:
         assert self._group is not None
         self._group.bind(exchange)
         self._line, self._reply_line = exchange.lines(0)
+        self._seen_slot, self._slot = exchange.seen_slot, 0
         return [setup.matches(self._group)]
 
     def post(self, operation: Operation, slot: int = 0, payloads: Sequence[Any] | None = None) -> None:
         """Carries out ``operation``."""
         assert self._group is not None
         group = self._group
-        message = self._announce(operation, slot)
+        message, self._slot = self._announce(operation, slot), slot
         if operation is STEP:
             self._reply = group.step(slot)
         elif operation is Operation.STEP_WITH:
@@ -88,6 +88,7 @@ class LocalCrew:
 
     def wait(self, timeout: float | None = None) -> Sequence[Reply | None]:
         """The reply to what was posted; there is nothing to wait for."""
+        self._seen_slot[0] = self._slot
         reply = self._reply
         return self.nothing_to_add if reply is None else (reply,)
 

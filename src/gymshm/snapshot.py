@@ -5,7 +5,7 @@ still so afterwards (a *seqlock*: the writer waits for nobody). There are two wa
 
 * Memory that was created with ``snapshots=True`` has a version for each row, odd while the row is written.
 * In a vector environment, a row is calm while its worker has answered the last request and its own turn is over; with
-  several slots, the rows of the slot before are calm for the whole of a step.
+  several slots, the rows that were seen last are calm for the whole of a step.
 
 Memory order: see ``ordering``. Versions and messages are single stores. Between them and a row stand fences where the
 machine needs them, on both sides. Nothing is relied on for the row itself.
@@ -48,17 +48,20 @@ def places(segment: Segment) -> Callable[[int], Place] | None:
     if VERSIONS in names:
         versions = array(VERSIONS, n)
         return lambda index: (0, None if versions[index] & 1 else int(versions[index]))
-    if not {"observations", "lines", "turns_asked", "turns_done"} <= set(names):
+    if not {"observations", "lines", "turns_asked", "turns_done", "seen_slot"} <= set(names):
         return None
     fields = segment.header.layout.fields
-    lead, workers = fields[names.index("observations")].lead, (fields[names.index("lines")].lead or (0,))[0]
+    workers = (fields[names.index("lines")].lead or (0,))[0]
     if not 0 < workers <= max(n, 1):
         raise ValueError(f"{workers} workers can't share {n} environments")
     lines = array("lines", workers, 2, LINE_WORDS)
-    return _exchange_places(lead[0] if len(lead) == 2 else 1, lines, array("turns_asked", n), array("turns_done", n))
+    turns = array("turns_asked", n), array("turns_done", n)
+    return _exchange_places(lines, *turns, array("seen_slot", 1))
 
 
-def _exchange_places(slots: int, lines: np.ndarray, asked: np.ndarray, done: np.ndarray) -> Callable[[int], Place]:
+def _exchange_places(
+    lines: np.ndarray, asked: np.ndarray, done: np.ndarray, seen_slot: np.ndarray
+) -> Callable[[int], Place]:
     starts = [envs.start for envs in share(len(asked), len(lines))]
 
     def place(index: int) -> Place:
@@ -69,8 +72,9 @@ def _exchange_places(slots: int, lines: np.ndarray, asked: np.ndarray, done: np.
             return 0, (request, turn) if turn == done[index] >> 1 else None
         if request >> 24 == reply >> 24:
             return slot, request
-        if slots > 1 and operation in (Operation.STEP, Operation.STEP_WITH):
-            return (slot - 1) % slots, request
+        seen = int(seen_slot[0])
+        if seen != slot and operation in (Operation.STEP, Operation.STEP_WITH):
+            return seen, (request, seen)
         return slot, None
 
     return place

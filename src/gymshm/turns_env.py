@@ -112,10 +112,14 @@ class TurnsVectorEnv(CrewVectorEnv):
         return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
 
     def _begin_turns(self) -> None:
-        """Sees to it that what was seen last stands in slot 1: turns write to slot 0."""
-        if self._policy.restarts and not self._in_turns and self._crew.last_good != 1:
-            self._exchange.carry_over(self._crew.last_good, 1, np.ones(self.num_envs, np.bool_))
-            self._slot = self._crew.last_good = 1
+        """Sees to it that what was seen last stands where turns expect it.
+
+        They write to slot 0, and where workers are restarted, what was received is carried to slot 1.
+        """
+        slot, seen = (1 if self._policy.restarts else 0), self._exchange.seen_slot
+        if not self._in_turns and seen[0] != slot:
+            self._exchange.carry_over(seen[0], slot, np.ones(self.num_envs, np.bool_))
+            self._slot = seen[0] = slot
 
     def _check_turns(self) -> None:
         if self.slots != 1 or not self._exchange.observations:

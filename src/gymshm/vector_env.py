@@ -514,7 +514,7 @@ class ShmVectorEnv(TurnsVectorEnv):
                 f"slots={self.slots}, shared_memory={bool(self._exchange.observations)}."
             )
         rollout = begin_rollout(self._exchange, self._slot)
-        self._slot = self._crew.last_good = 0
+        self._slot = self._exchange.seen_slot[0] = 0
         self._rolls = True
         return rollout
 

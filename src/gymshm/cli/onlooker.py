@@ -19,7 +19,7 @@ from .pictures import Picture, developer
 __all__ = ["Album", "Onlooker", "Quantity"]
 
 #: Fields that writers and readers keep for themselves.
-_INTERNAL = {VERSIONS, "lines", "turns_asked", "turns_done", "info_floats", "info_integers"}
+_INTERNAL = {VERSIONS, "lines", "turns_asked", "turns_done", "seen_slot", "info_floats", "info_integers"}
 
 #: An array of more items a row than this is shown as their mean.
 _MOST_ITEMS = 8
