@@ -19,7 +19,8 @@ ORDER = """
     _version compat errors arguments tables ordering spaces space_json plan creator header
     layout tracker links backing allocation inventory segment
     values views dispatch create read write row_writer
-    batches doorbell exchange failures reply info_columns infos rollout policy env_group worker snapshot attachment
+    batches doorbell exchange loans failures reply info_columns infos rollout policy env_group worker snapshot
+    attachment
     legacy worker_process roster crew local_crew crew_env turns turns_env probe vector_env factory patch
     __init__ cli __main__ integrations
 """

@@ -26,7 +26,7 @@ from . import links, tracker
 from .backing import Backing, identity_of, is_taken
 from .errors import FallbackWarning, SegmentExistsError
 
-__all__ = ["NoRoomError", "create", "create_file"]
+__all__ = ["NoRoomError", "create", "create_file", "room"]
 
 _LONGEST_NAME = 30 if sys.platform == "darwin" else 200
 
@@ -127,8 +127,8 @@ def create_file(name: str | None, nbytes: int, head: bytes, reason: NoRoomError)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise OSError(
                 error.errno,
-                f"Expected room for a segment of {nbytes} bytes, got {_free(links.SHM_DIRECTORY)} in "
-                f"{links.SHM_DIRECTORY} ({reason.strerror}) and {_free(_temporary_directory())} in "
+                f"Expected room for a segment of {nbytes} bytes, got {room()} bytes free in "
+                f"{links.SHM_DIRECTORY} ({reason.strerror}) and {room(_temporary_directory())} bytes free in "
                 f"{_temporary_directory()} ({error.strerror}). {_REMEDY}, or set TMPDIR to a larger disk",
             ) from error
         raise
@@ -192,19 +192,20 @@ def _warn_of_file(nbytes: int, reason: NoRoomError) -> None:
     warnings.warn(
         FallbackWarning(
             f"Shared memory has no room ({reason.strerror}): {nbytes} bytes were needed, "
-            f"{_free(links.SHM_DIRECTORY)} in {links.SHM_DIRECTORY}. The segment is a file in "
+            f"{room()} bytes are free in {links.SHM_DIRECTORY}. The segment is a file in "
             f"{_temporary_directory()} instead, which is slower. {_REMEDY}."
         ),
         stacklevel=level,
     )
 
 
-def _free(directory: str) -> str:
+def room(directory: str = links.SHM_DIRECTORY) -> int:
+    """Bytes that are free in shared memory, or in some directory; 0 where there is none of that name."""
     try:
         told = os.statvfs(directory)
     except OSError:
-        return "none are free"
-    return f"{told.f_bavail * told.f_frsize} bytes are free"
+        return 0
+    return told.f_bavail * told.f_frsize
 
 
 def _temporary_directory() -> str:

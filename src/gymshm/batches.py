@@ -3,13 +3,13 @@
 A batch has the form that ``gymnasium.vector.utils.batch_space`` gives a space: arrays of shape ``(n, *shape)``, nested
 as the space is, and for ``Text`` and ``OneOf`` a sequence of ``n`` values.
 
-What is handed out is never a view of the segment, so that who keeps it can.
+What is handed out is never a view of the segment, so that who keeps it can, but where :func:`batch_reader` is told so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces as gs
@@ -21,7 +21,17 @@ from .spaces import describe
 from .views import ArrayLeaf, Memory, TextLeaf
 from .write import Pending, collect
 
-__all__ = ["batch_reader", "batch_writer", "detached", "exact_row", "gathered", "rows_reader", "survives"]
+__all__ = [
+    "batch_reader",
+    "batch_writer",
+    "copied",
+    "detached",
+    "exact_row",
+    "gathered",
+    "rows_reader",
+    "survives",
+    "viewed",
+]
 
 #: The most values of a ``Discrete`` for which a table of scalars is worth its memory.
 _FEW = 1 << 12
@@ -126,18 +136,34 @@ def _scalars_reader(view: np.ndarray, start: int, n: int) -> Callable[[], list[A
     return read
 
 
-def batch_reader(space: gs.Space[Any], memory: Memory, n: int, copy: bool) -> Callable[[], Any]:
-    """A function that gives the batch as ``read_from_shared_memory`` does, or a copy that shares nothing with it."""
+#: Makes of a view of the segment a function that gives what is handed out for it.
+Take: TypeAlias = Callable[[np.ndarray], Callable[[], np.ndarray]]
+
+
+def copied(view: np.ndarray) -> Callable[[], np.ndarray]:
+    """Hands out copies."""
+    return view.copy
+
+
+def viewed(view: np.ndarray) -> Callable[[], np.ndarray]:
+    """Hands out views."""
+    return view.view
+
+
+def batch_reader(space: gs.Space[Any], memory: Memory, n: int, take: Take) -> Callable[[], Any]:
+    """A function that gives the batch as ``read_from_shared_memory`` does, its arrays as ``take`` has it.
+
+    ``Text`` and ``OneOf`` never share anything with the segment.
+    """
     described = describe(space)
     if isinstance(described, gs.Dict):
-        parts = {key: batch_reader(child, memory[key], n, copy) for key, child in described.spaces.items()}
+        parts = {key: batch_reader(child, memory[key], n, take) for key, child in described.spaces.items()}
         return lambda: {key: read() for key, read in parts.items()}
     if isinstance(described, gs.Tuple):
-        readers = [batch_reader(child, part, n, copy) for child, part in zip(described.spaces, memory, strict=True)]
+        readers = [batch_reader(child, part, n, take) for child, part in zip(described.spaces, memory, strict=True)]
         return lambda: tuple([read() for read in readers])
     if type(memory) is ArrayLeaf:
-        view = memory.live_view()
-        return view.copy if copy else view.view
+        return take(memory.live_view())
     return lambda: detached(read_from_shared_memory(space, memory, n))
 
 

@@ -24,7 +24,7 @@ from .arguments import (
     usable_cpus,
     workers_for,
 )
-from .batches import batch_reader, batch_writer
+from .batches import batch_reader, batch_writer, copied, viewed
 from .compat import AutoresetMode, batch_differing_spaces
 from .create import can_be_packed
 from .crew import Crew
@@ -32,6 +32,7 @@ from .dispatch import iterate
 from .exchange import Exchange, Terms
 from .info_columns import ColumnReader
 from .infos import batch, batch_with_ends
+from .loans import Loans, slots_to_lend
 from .local_crew import LocalCrew
 from .policy import DeathPolicy
 from .probe import Advisor, best_number_of_workers, measure_step
@@ -237,8 +238,6 @@ class ShmVectorEnv(TurnsVectorEnv):
         check_seconds(start_timeout, "start_timeout")
         policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
         self._policy = policy
-        # What was seen last has to survive a worker that dies while it writes: so steps alternate between two slots.
-        self._rows = max(2, self.slots) if policy.restarts else self.slots
         if self.num_workers:
             own_context = multiprocessing.get_context(context)
             name = type(self).__name__
@@ -278,8 +277,12 @@ class ShmVectorEnv(TurnsVectorEnv):
             self.observation_space = batch_differing_spaces(spaces)
 
     def _set_up(self, timeout: float | None) -> None:
+        shares = self._shares_observations()
+        lent = slots_to_lend(self.single_observation_space, self.num_envs) if shares and self._may_lend() else 0
+        # What was seen last has to survive a worker that dies while it writes: so steps alternate between two slots.
+        self._rows = max(2, self.slots) if self._policy.restarts else self.slots + lent
         terms = Terms(
-            observation_space=self.single_observation_space if self._shares_observations() else None,
+            observation_space=self.single_observation_space if shares else None,
             action_space=self.single_action_space if self._packs_actions() else None,
             num_envs=self.num_envs,
             num_workers=max(1, self.num_workers),
@@ -315,10 +318,16 @@ class ShmVectorEnv(TurnsVectorEnv):
         self._write_actions = [
             batch_writer(self.single_action_space, memory, self.num_envs) for memory in self._exchange.actions
         ]
-        self._observe = [
-            batch_reader(self.single_observation_space, memory, self.num_envs, self.copy)
-            for memory in self._exchange.observations
-        ]
+        self._loans = Loans(self.single_observation_space, self._exchange) if lent else None
+        take = copied if self.copy else viewed
+        self._observe = (
+            self._loans.observe
+            if self._loans is not None
+            else [
+                batch_reader(self.single_observation_space, memory, self.num_envs, take)
+                for memory in self._exchange.observations
+            ]
+        )
         ends = zip(self._exchange.rewards, self._exchange.terminations, self._exchange.truncations, strict=True)
         self._copies = [tuple(array.copy for array in arrays) for arrays in ends]
         self._take_turns()
@@ -337,6 +346,20 @@ class ShmVectorEnv(TurnsVectorEnv):
                 f"Using `{type(self).__name__}(..., shared_memory=True)` caused an error, you can disable this "
                 "feature with `shared_memory=False` however this is slower."
             ) from error
+
+    def _may_lend(self) -> bool:
+        """Whether ``copy=True`` may be kept by lending (see ``loans``).
+
+        Not where a later call shows again what is in a slot, which a caller may change once it is his.
+        """
+        shows_again = self._policy.restarts or self.autoreset_mode is AutoresetMode.DISABLED
+        return self.copy and self.slots == 1 and not shows_again
+
+    def _next_slot(self) -> int:
+        """The slot that is written next."""
+        if self._loans is not None:
+            return self._loans.next_slot(self._slot)
+        return (self._slot + 1) % self._rows
 
     def _packs_actions(self) -> bool:
         try:
@@ -378,7 +401,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         self._check_idle("reset_async")
         seeds = spread_seeds(seed, self.num_envs)
         options, mask = split_mask(options, self.num_envs)
-        slot = (self._slot + 1) % self._rows
+        slot = self._next_slot()
         if slot != self._slot and not all(mask):
             self._exchange.carry_over(self._slot, slot, np.logical_not(mask))
         told = zip(seeds, mask, self._crew.seeds, strict=True)
@@ -439,9 +462,7 @@ class ShmVectorEnv(TurnsVectorEnv):
             ClosedEnvironmentError: It is closed.
         """
         self._check_idle("step_async")
-        slot = self._slot + 1
-        if slot == self._rows:
-            slot = 0
+        slot = 0 if self._rows == 1 else self._next_slot()
         if self._write_actions and self._write_actions[slot](actions):
             self._ask(_STEPPING, STEP, slot)
         else:

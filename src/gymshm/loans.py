@@ -1,0 +1,133 @@
+"""What callers have and nobody copied: rows of history that are lent, and not written again while somebody has them.
+
+``copy=True`` promises arrays that are the caller's. A copy of a large batch takes longer than the step it belongs to:
+the memory it goes to is new each time, and each page of it a fault. So there are a few more slots than history asks
+for. A step writes one of which nobody has an array; the arrays that it returns are views; and as long as one of them
+lives, or anything that was made of it, its slot is left alone. Where all are lent, because the caller keeps what he
+gets, a step goes to slot 0, and what it returns is copied.
+
+Who has an array, reference counts tell. All that is made of an array holds the object that owns its memory: numpy
+gives every view the same ``base``. Here that is an array per slot and leaf, the *keeper*, over a buffer of its own.
+
+Rules of this file:
+
+1. The slot that was returned last is not written next, also where the caller has let go of it: onlookers, and who
+   fails in the next step, need what it holds.
+2. A fork may have what is lent, and nobody hears when it lets go: what is out then is not lent again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces as gs
+
+from .allocation import room
+from .batches import batch_reader, copied
+from .exchange import Exchange
+from .plan import Field, plan
+from .spaces import outline
+from .views import Memory
+
+__all__ = ["Loans", "slots_to_lend"]
+
+#: Bytes of a leaf's batch from which on lending it costs less than copying it.
+_LEAST_NBYTES = 1 << 16
+
+#: Slots to lend. Two serve a caller that has one batch at a time, three one that compares two.
+_FEWEST, _MOST = 2, 3
+
+#: The most bytes that they may take, and which part of the room that shared memory has.
+_MOST_NBYTES, _PART_OF_ROOM = 1 << 26, 8
+
+
+def slots_to_lend(space: gs.Space[Any], n: int) -> int:
+    """How many slots more than one it takes to lend observations of ``space``; 0 where copies do, or there is no room.
+
+    Args:
+        space: The observation space of one environment.
+        n: Number of environments.
+    """
+    if not hasattr(sys, "getrefcount"):
+        return 0
+    layout = plan([Field("observations", (n,), outline(space))])
+    if all(leaf.nbytes < _LEAST_NBYTES for leaf in layout.leaves[0]):
+        return 0
+    slots = min(_MOST_NBYTES, room() // _PART_OF_ROOM) // layout.nbytes
+    return min(slots, _MOST) if slots >= _FEWEST else 0
+
+
+class Loans:
+    """The slots of an exchange from 1 on, as they are lent and come back.
+
+    Args:
+        space: The observation space of one environment.
+        exchange: Has the observations.
+
+    Attributes:
+        observe: For each slot a function that gives its batch, which is the caller's from then on.
+    """
+
+    def __init__(self, space: gs.Space[Any], exchange: Exchange) -> None:
+        """Has lent nothing yet."""
+        n, (first, *others) = exchange.terms.num_envs, exchange.observations
+        loans = [_Loan(space, memory, n) for memory in others]
+        self._loans = dict(enumerate(loans, 1))
+        self.observe: list[Callable[[], Any]] = [batch_reader(space, first, n, copied), *(loan.give for loan in loans)]
+        _all.add(self)
+
+    def next_slot(self, current: int) -> int:
+        """The slot to write next: one that nobody has, and not ``current``; 0 where there is none."""
+        for slot, loan in self._loans.items():
+            if slot != current and not loan.is_out():
+                return slot
+        return 0
+
+    def write_off(self) -> None:
+        """Does not count on getting back what is out."""
+        self._loans = {slot: loan for slot, loan in self._loans.items() if not loan.is_out()}
+
+
+class _Loan:
+    """One slot.
+
+    Attributes:
+        give: Gives its batch.
+    """
+
+    def __init__(self, space: gs.Space[Any], memory: Memory, n: int) -> None:
+        self._keepers: list[np.ndarray] = []
+        self.give = batch_reader(space, memory, n, self._lent)
+        self._counts_at_home = self._counts()
+
+    def is_out(self) -> bool:
+        """Whether somebody has an array of it."""
+        return self._counts() != self._counts_at_home
+
+    def _counts(self) -> list[int]:
+        return [sys.getrefcount(keeper) for keeper in self._keepers]
+
+    def _lent(self, view: np.ndarray) -> Callable[[], np.ndarray]:
+        """A function that gives ``view`` as an array of which the keeper is the base; or, if it is small, a copy."""
+        if view.nbytes < _LEAST_NBYTES:
+            return view.copy
+        keeper = np.frombuffer(view.reshape(-1).view(np.uint8).data, view.dtype)
+        self._keepers.append(keeper)
+        return keeper.reshape(view.shape).view
+
+
+#: All that a fork might inherit.
+_all: weakref.WeakSet[Loans] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for loans in list(_all):
+        loans.write_off()
+
+
+os.register_at_fork(before=_before_fork)
