@@ -17,14 +17,20 @@ PLAIN, EXIT = range(2)
 #: Numbers of the part of an observation that is there to be large.
 FILL = 64
 
-SPACE = gs.Dict(
-    {
-        "who": gs.Box(0, 1 << 40, (3,), np.int64),  # environment, life, time
-        "action": gs.Discrete(1 << 20),
-        "sum": gs.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (), np.int64),
-        "fill": gs.Box(0.0, 1.0, (FILL,), np.float64),
-    }
-)
+
+def space_of(fill: int) -> gs.Dict:
+    """The observation space, with ``fill`` numbers that are there to make it large."""
+    return gs.Dict(
+        {
+            "who": gs.Box(0, 1 << 40, (3,), np.int64),  # environment, life, time
+            "action": gs.Discrete(1 << 20),
+            "sum": gs.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (), np.int64),
+            "fill": gs.Box(0.0, 1.0, (fill,), np.float64),
+        }
+    )
+
+
+SPACE = space_of(FILL)
 
 
 def checksum(env: Any, life: Any, t: Any, action: Any) -> Any:
@@ -47,12 +53,14 @@ class Witness(gym.Env[Any, Any]):
         index: Which environment it is.
         episode: Steps until it terminates.
         told: Whether infos tell the time too.
+        fill: Numbers of an observation that are there to make it large.
     """
 
-    observation_space = SPACE
     action_space = gs.Discrete(1 << 20)
 
-    def __init__(self, index: int, episode: int = 1 << 40, *, told: bool = False) -> None:
+    def __init__(self, index: int, episode: int = 1 << 40, *, told: bool = False, fill: int = FILL) -> None:
+        self.observation_space = SPACE if fill == FILL else space_of(fill)
+        self._fill = fill
         self._index, self._episode, self._told = index, episode, told
         self._life = self._t = 0
         self.steps = 0
@@ -77,5 +85,5 @@ class Witness(gym.Env[Any, Any]):
             "who": np.array([self._index, self._life, self._t], np.int64),
             "action": np.int64(action),
             "sum": np.asarray(number, np.int64),
-            "fill": np.full(FILL, expected(number)),
+            "fill": np.full(self._fill, expected(number)),
         }

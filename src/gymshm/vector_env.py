@@ -81,11 +81,16 @@ class ShmVectorEnv(TurnsVectorEnv):
         runs in the calling process: for a debugger, and with no protection from an environment that crashes.
 
     Copies and slots, or who owns what:
-        Observations stand in the segment; workers write them there. With ``copy=True`` a step returns a copy, which is
-        the caller's. With ``copy=False`` it returns views, which nobody copied: they show what workers write. Steps,
-        and resets, write slot after slot and then the first again, so of ``slots=K`` the K-th step after the one that
-        returned a view writes over it, and it holds for K - 1. Rewards, ends of episodes and infos are copies always,
-        and so are ``Text`` and ``OneOf``.
+        Observations stand in the segment; workers write them there. With ``copy=True`` what a step returns is the
+        caller's. Small batches are copied. Large ones (64 KB and more an array) are lent: views of a slot that is not
+        written again while anybody has such an array, or anything that was made of it. Who keeps more than three of
+        them gets copies. Who changes one in place changes what others see who attach, and what a reset of some
+        environments (``reset_mask``) shows of the rest. With ``autoreset_mode="Disabled"``, where such resets are the
+        rule, and with ``on_worker_death="restart"``, which shows an observation again, all are copied.
+
+        With ``copy=False`` a step returns views that show what workers write. Steps, and resets, write slot after slot
+        and then the first again, so of ``slots=K`` the K-th step after the one that returned a view writes over it, and
+        it holds for K - 1. Rewards, ends of episodes and infos are copies always, and so are ``Text`` and ``OneOf``.
 
         >>> envs = ShmVectorEnv([lambda: gym.make("CartPole-v1")] * 8, copy=False, slots=2)
         >>> before, _ = envs.reset(seed=42)
@@ -163,8 +168,9 @@ class ShmVectorEnv(TurnsVectorEnv):
         Args:
             env_fns: Functions that create the environments.
             shared_memory: False sends observations pickled: for spaces that have no fixed size.
-            copy: Whether ``reset`` and ``step`` return copies of the observations. False returns views of the segment,
-                which change with the next step, or after ``slots`` steps.
+            copy: Whether the observations that ``reset`` and ``step`` return are the caller's: copies, or lent where
+                they are large. False returns views of the segment, which change with the next step, or after ``slots``
+                steps.
             context: The start method of the processes; None for the default.
             daemon: False lets environments start processes of their own.
             worker: Not supported: a custom worker function speaks gymnasium's protocol. Give it to gymnasium's
