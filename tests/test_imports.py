@@ -21,7 +21,7 @@ ORDER = """
     values views dispatch create read write row_writer
     batches doorbell exchange loans failures reply info_columns infos rollout policy env_group worker snapshot
     attachment
-    legacy worker_process roster crew local_crew crew_env turns turns_env probe vector_env factory patch
+    legacy worker_process roster restarts crew local_crew crew_env turns turns_env probe vector_env factory patch
     __init__ cli __main__ integrations
 """
 

@@ -4,10 +4,8 @@ Rules of this file:
 
 1. Whatever waits, waits for the processes' ends too: a dead worker is an event, told within a second.
 2. A wait that runs out of time loses nothing: it can be called again, and goes on where it was.
-3. A restarted worker is asked again what the dead one was asked. It knows that its episodes are lost, and tells so in
-   the next step (see ``env_group``); so there is one way for step, reset, call and turns. The others never notice:
-   who died together is started anew together, and while environments take turns nobody waits for a restart. What goes
-   wrong while it is started is one more death.
+3. Where a worker is started anew (see ``restarts``), the others never notice: who died together is started anew
+   together, and while environments take turns nobody waits for a restart.
 """
 
 from __future__ import annotations
@@ -17,20 +15,20 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from .doorbell import SLEEP_SECONDS, Doorbells, sleep_on
 from .errors import WorkerDiedError
 from .exchange import Exchange
-from .failures import Failure, rebuild
 from .ordering import fence
-from .policy import DeathPolicy, Deaths, derived_seed
+from .policy import DeathPolicy
 from .reply import ALL_IN_COLUMNS, Reply, dumps, unpickled
-from .roster import Roster, deadline_of, left_until
-from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Loss, Operation, Setup
+from .restarts import RestartingRoster, TurnKeeper
+from .roster import deadline_of, left_until
+from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Operation, Setup
 from .worker_process import Employment, Stage, WorkerProcess
 
-__all__ = ["Crew", "TurnKeeper"]
+__all__ = ["Crew"]
 
 #: What errors call an operation; looked up at each step, and an enum's own name is slow.
 _NAMES = {operation: operation.name.lower() for operation in Operation}
@@ -40,53 +38,28 @@ _SERVING: Final = Stage.SERVING  # looked up at every step: see ``worker.STEP``
 #: What ``step_timeout`` is for. Calls may be about anything.
 _LIMITED = frozenset({Operation.STEP, Operation.STEP_WITH, Operation.RESET})
 
-#: What a restart may take where ``step_timeout`` says that nothing may hang, and no ``start_timeout`` how long: the
-#: building as many times what the first start took, and seconds at least; what goes with the first reset, seconds.
-_TIMES_FIRST_START, _LEAST_REBUILD_SECONDS, _SETTING_UP_SECONDS = 10, 60.0, 5.0
-
 #: A sleep that is this many seconds too long was no sleep: this process was stopped, and its workers probably, too.
 _OVERSLEPT_SECONDS = 1.0
 
 
-class TurnKeeper(Protocol):
-    """Knows of the turns that environments are asked for, where a worker that died is to be replaced."""
-
-    def lose(self, worker: int, told: list[Reply]) -> None:
-        """Takes what ``worker`` had told of turns before it died; no other worker has its place yet."""
-
-    def resets_of(self, worker: int) -> Any:
-        """What to tell the worker in its place of resets that are asked; None where there are none."""
-
-
-class Crew(Roster):
-    """All workers of a vector environment.
+class Crew(RestartingRoster):
+    """All workers of a vector environment, at work.
 
     Args:
         employment: What the workers have in common.
         policy: What follows from the death of one.
 
     Attributes:
-        seeds: What each environment was reset with last; a restart derives its seed from that.
-        restarts: How often each worker was started anew.
         nothing_to_add: What :meth:`wait` gives where no worker has anything to add, this very object.
     """
 
     def __init__(self, employment: Employment, policy: DeathPolicy) -> None:
         """Starts nothing yet."""
-        super().__init__(employment)
-        self._policy = policy
-        self.seeds: Sequence[int | None] = [None] * len(employment.env_fns)
-        self.restarts = [0] * len(self._workers)
+        super().__init__(employment, policy)
         self.nothing_to_add: Sequence[Reply | None] = (None,) * len(self._workers)
-        self._request: tuple[Operation, int, list[Any] | None] = (Operation.CALL, 0, None)
-        # How many of the workers' replies to it have been taken, from the first worker on.
+        # How many of the workers' replies to what they were asked have been taken, from the first worker on.
         self._taken = len(self._workers)
         self._replies: list[Reply | None] = []
-        self._deaths = Deaths(policy)
-        # Workers that died and do not serve again yet.
-        self._rebuilding: set[int] = set()
-        # What each worker's environments showed last, where that travels pickled.
-        self._seen: list[list[Any] | None] = [None] * len(self._workers)
 
     def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
         """As a roster does; from then on there is a way to ask all of them."""
@@ -241,9 +214,6 @@ class Crew(Roster):
         """Seconds that a worker may take for what it is asked; None for any time."""
         return self._policy.step_timeout if self._request[0] in _LIMITED else None
 
-    def _told_limit(self) -> str:
-        return f"step_timeout={self._policy.step_timeout} s"
-
     # --- deaths -------------------------------------------------------------------------------------------------------
 
     def _replace_dead(self, death: WorkerDiedError) -> None:
@@ -292,123 +262,6 @@ class Crew(Roster):
         """Those of the pending that serve, and have not answered yet."""
         serving = [worker for worker in self._pending if worker.stage is Stage.SERVING]
         return [worker for worker in serving if not worker.bell.heard(self._sequence)]
-
-    def _replace(self, worker: WorkerProcess, death: WorkerDiedError | None, turns: TurnKeeper | None = None) -> None:
-        """Starts a worker anew in the place of one that died, builds and resets its environments, and asks it again.
-
-        Waits for nothing: it goes as far as it gets, and on from there when it is called again.
-
-        Args:
-            worker: The worker.
-            death: How it died; None goes on with its restart.
-            turns: Knows of the turns that are asked, where there are some.
-
-        Raises:
-            WorkerDiedError: The policy is not to, or it died too often.
-        """
-        try:
-            self._renew(worker, death, time.monotonic(), turns)
-        except multiprocessing.TimeoutError:
-            return  # it is not that far yet
-        operation, slot, packed = self._request
-        payload = None if packed is None else packed[worker.number]
-        if turns is not None:
-            operation, payload = Operation.TURN, turns.resets_of(worker.number)
-            if payload is not None:
-                operation, payload = Operation.TURN_RESET, dumps(payload)
-        worker.asked_at = time.monotonic()
-        with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
-            worker.bell.signal(self._sequence, operation, slot)
-            if payload is not None:
-                worker.connection.send_bytes(payload)
-
-    def _renew(
-        self,
-        worker: WorkerProcess,
-        death: WorkerDiedError | None,
-        deadline: float | None,
-        turns: TurnKeeper | None,
-    ) -> None:
-        """As :meth:`_replace`, asks nothing, and waits until ``deadline``, None for ever.
-
-        Raises:
-            WorkerDiedError: The policy is not to, or it died too often.
-            multiprocessing.TimeoutError: ``deadline`` is over; calling again goes on.
-        """
-        while True:
-            if death is not None:
-                self._bury(worker, death, turns)
-            try:
-                self._bring_up(worker, deadline)
-                break
-            except WorkerDiedError as again:
-                death = again
-        self._rebuilding.discard(worker.number)
-
-    def _bury(self, worker: WorkerProcess, death: WorkerDiedError, turns: TurnKeeper | None) -> None:
-        """Lets go of a worker that is to be restarted.
-
-        Raises:
-            WorkerDiedError: The policy is not to, or it died too often.
-        """
-        if not self._policy.restarts:
-            raise death
-        self._deaths.count(death)
-        worker.end_now()  # it may have closed its connection, and live
-        told = _leftovers(worker) if worker.stage is Stage.SERVING else []
-        worker.discharge()
-        if turns is not None:
-            turns.lose(worker.number, told)
-        self.restarts[worker.number] += 1
-        self._rebuilding.add(worker.number)
-
-    def _bring_up(self, worker: WorkerProcess, deadline: float | None) -> None:
-        """Starts ``worker``, or goes on with that where it was left.
-
-        Raises:
-            WorkerDiedError: It died, failed, or took longer than a start may take.
-            multiprocessing.TimeoutError: ``deadline`` is over.
-        """
-        if worker.stage is Stage.ENDED:
-            self._launch(worker)
-        if worker.stage is Stage.BUILDING:
-            self._hear_of_restart(worker, deadline)
-            attempt = self.restarts[worker.number]
-            seeds = [derived_seed(self.seeds[env], attempt) for env in worker.envs]
-            self._instruct(worker, Loss(self._seen_slot[0], seeds, self._seen[worker.number]))
-        if worker.stage is Stage.SETTING_UP:
-            self._hear_of_restart(worker, deadline)
-            worker.serve()
-
-    def _launch(self, worker: WorkerProcess) -> None:
-        worker.launch([other for other in self._workers if other is not worker])
-
-    def _hear_of_restart(self, worker: WorkerProcess, deadline: float | None) -> None:
-        own, told_limit = self._restart_limit(worker)
-        limits = [limit for limit in (deadline, own) if limit is not None]
-        try:
-            (message,) = self._collect([worker], min(limits, default=None), "its restart")
-        except multiprocessing.TimeoutError:
-            if own is not None and time.monotonic() >= own:
-                raise worker.hung("its restart", told_limit) from None
-            raise
-        if isinstance(message, Failure):
-            error = rebuild([message])
-            raise worker.failed(message.text, "its restart") from error
-
-    def _restart_limit(self, worker: WorkerProcess) -> tuple[float | None, str]:
-        """When ``worker``, which is being restarted, counts as hung, None for never; and what to call that limit."""
-        limits: list[tuple[float, str]] = []
-        if self._start_timeout is not None:
-            limits.append((worker.launched_at + self._start_timeout, f"start_timeout={self._start_timeout} s"))
-        if self._policy.step_timeout is not None:
-            if worker.stage is Stage.SETTING_UP:
-                until = worker.instructed_at + self._policy.step_timeout + _SETTING_UP_SECONDS
-                limits.append((until, self._told_limit()))
-            elif not limits:
-                seconds = max(_LEAST_REBUILD_SECONDS, _TIMES_FIRST_START * self._first_start_seconds)
-                limits.append((worker.launched_at + seconds, f"{seconds:.0f} s, ten times the first start at least"))
-        return min(limits, default=(None, ""))
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -495,15 +348,3 @@ class Crew(Roster):
             else:
                 continue
             self._replace(worker, death, turns)
-
-
-def _leftovers(worker: WorkerProcess) -> list[Reply]:
-    """What a dead worker had told of turns and nobody has read."""
-    replies = []
-    with contextlib.suppress(EOFError, OSError):
-        while worker.connection.poll():
-            packet = worker.connection.recv_bytes()
-            reply = unpickled(packet, worker.envs.start) if packet else None
-            if reply is not None and reply.turn >= 0:
-                replies.append(reply)
-    return replies

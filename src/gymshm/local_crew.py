@@ -13,12 +13,12 @@ from typing import Any
 from gymnasium import Env
 
 from .compat import AutoresetMode
-from .crew import TurnKeeper
 from .env_group import EnvGroup
 from .exchange import Exchange
 from .failures import Failure, capture
 from .ordering import store_fence
 from .reply import Reply
+from .restarts import TurnKeeper
 from .worker import STEP, Operation, Report, Setup, report
 
 __all__ = ["LocalCrew"]

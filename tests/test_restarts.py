@@ -18,7 +18,7 @@ import pytest
 from gymnasium import spaces as gs
 
 from environments import Clock, assert_same
-from gymshm import ShmVectorEnv, crew
+from gymshm import ShmVectorEnv, restarts
 from gymshm.errors import WorkerDiedError
 from mortal import EXIT, HANG, HOLD, KILL, SEGV, STOP, Mortal, count, descriptors, fail_from, fates, meet, mortals, once
 from support import check_python, wait_until
@@ -421,7 +421,7 @@ def test_rebuilding_is_bounded_by_the_time_that_a_start_may_take(tmp_path):
 
 @pytest.mark.parametrize("how", ["step", "recv"])
 def test_a_reset_that_hangs_in_a_restart_is_bounded_by_the_step_timeout(how, tmp_path, monkeypatch):
-    monkeypatch.setattr(crew, "_SETTING_UP_SECONDS", 0.2)
+    monkeypatch.setattr(restarts, "_SETTING_UP_SECONDS", 0.2)
 
     def act_in_reset(env: Clock, seed: Any, options: Any) -> None:
         if count(tmp_path / "resets") == 2:
@@ -442,8 +442,8 @@ def test_a_reset_that_hangs_in_a_restart_is_bounded_by_the_step_timeout(how, tmp
 
 @pytest.mark.parametrize("how", ["step", "recv"])
 def test_a_rebuild_that_hangs_is_bounded_where_a_step_timeout_says_that_nothing_may_hang(how, tmp_path, monkeypatch):
-    monkeypatch.setattr(crew, "_LEAST_REBUILD_SECONDS", 1.0)
-    monkeypatch.setattr(crew, "_TIMES_FIRST_START", 0)
+    monkeypatch.setattr(restarts, "_LEAST_REBUILD_SECONDS", 1.0)
+    monkeypatch.setattr(restarts, "_TIMES_FIRST_START", 0)
     hang = fail_from(tmp_path / "calls", 2, 99, lambda: time.sleep(600))
     envs = mortals(1, fns=[hang], num_workers=1, max_restarts=1, step_timeout=60.0)
     if how == "step":
