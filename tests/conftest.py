@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
@@ -27,6 +28,11 @@ hypothesis.settings.register_profile(
 )
 #: HYPOTHESIS_PROFILE=fast for a quick look, =long for a night.
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
+
+
+def pytest_configure() -> None:
+    """Undoes what ``nohup`` does: tests send that signal, and children inherit that it is ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

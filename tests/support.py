@@ -80,6 +80,11 @@ CHILD_ENV = {
 }
 
 
+def own(name: str) -> str:
+    """``name`` for a segment, made one that no other run of the tests uses."""
+    return f"{name}-{os.getpid()}"
+
+
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
     """The first true result of ``condition()``; an AssertionError where none comes within ``seconds``."""
     deadline = time.monotonic() + seconds

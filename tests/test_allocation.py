@@ -15,7 +15,7 @@ import pytest
 from gymshm import allocation, backing, tracker
 from gymshm.allocation import NoRoomError
 from gymshm.errors import FallbackWarning, SegmentExistsError
-from support import check_python
+from support import check_python, own
 
 SHM = Path("/dev/shm")
 FULL = NoRoomError(errno.ENOSPC, "No space left on device")
@@ -105,13 +105,13 @@ def test_what_can_t_be_a_name_is_refused(create, name):
 @pytest.mark.parametrize("first", CREATE)
 @pytest.mark.parametrize("second", CREATE)
 def test_a_name_in_use_is_refused_and_left_alone(first, second):
-    named, root = CREATE[first]("test-allocation-name")
+    named, root = CREATE[first](own("test-allocation-name"))
     root[10] = 5
     again = {
         "shared memory": lambda: allocation.create(named.name, 100, b""),
         "file": lambda: allocation.create_file(named.name, 100, b"", FULL),
     }
-    with pytest.raises(SegmentExistsError, match="'test-allocation-name', which is") as caught:
+    with pytest.raises(SegmentExistsError, match=f"{named.name!r}, which is") as caught:
         again[second]()
     assert caught.value.errno == errno.EEXIST
     assert backing.attach(named.name)[1][10] == 5

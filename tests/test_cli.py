@@ -17,7 +17,7 @@ import gymshm
 from forgery import segment_bytes
 from gymshm import cli
 from gymshm.cli.text import name_text, size_text, table
-from support import run_isolated, run_python
+from support import own, run_isolated, run_python
 
 SHM = Path("/dev/shm")
 SPACE = gs.Dict({"cam": gs.Tuple((gs.Box(0, 255, (4, 4), np.uint8), gs.Discrete(3))), "word": gs.Text(5)})
@@ -133,22 +133,24 @@ def test_a_name_can_t_play_tricks_with_the_terminal():
 
 
 def test_list_shows_size_n_creator_and_status(capsys):
-    memory = gymshm.create_shared_memory(SPACE, n=3, name="test-cli-listed")
+    name = own("test-cli-listed")
+    memory = gymshm.create_shared_memory(SPACE, n=3, name=name)
     code, out, err = run(capsys, "list")
     assert (code, err) == (0, "")
     assert out.splitlines()[0].split() == ["NAME", "SIZE", "N", "CREATOR", "STATUS", "KIND"]
-    (line,) = (line for line in out.splitlines() if "test-cli-listed" in line)
+    (line,) = (line for line in out.splitlines() if name in line)
     size = size_text(gymshm.segment_of(memory).nbytes)
-    assert line.split() == ["test-cli-listed", *size.split(), "3", str(os.getpid()), "alive", "shm"]
+    assert line.split() == [name, *size.split(), "3", str(os.getpid()), "alive", "shm"]
 
 
 def test_list_as_json_is_a_list_of_objects(capsys, damaged):
-    memory = gymshm.create_shared_memory(SPACE, n=3, name="test-cli-listed")
+    name = own("test-cli-listed")
+    memory = gymshm.create_shared_memory(SPACE, n=3, name=name)
     code, out, err = run(capsys, "list", "--json")
     assert (code, err) == (0, "")
     told = {segment["name"]: segment for segment in json.loads(out)}
-    assert told["test-cli-listed"] == {
-        "name": "test-cli-listed",
+    assert told[name] == {
+        "name": name,
         "nbytes": gymshm.segment_of(memory).nbytes,
         "n": 3,
         "creator": os.getpid(),

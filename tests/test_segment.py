@@ -21,7 +21,7 @@ from gymshm.errors import SegmentExistsError, SegmentFormatError, SegmentNotFoun
 from gymshm.header import READY_OFFSET, parse
 from gymshm.plan import Field
 from gymshm.spaces import outline
-from support import check_python
+from support import check_python, own
 
 SHM = Path("/dev/shm")
 FIELDS = [
@@ -387,11 +387,12 @@ def test_unpickling_after_the_segment_has_gone_is_one_clear_error():
 
 def test_unpickling_does_not_take_a_later_segment_of_that_name_for_the_first():
     space = gs.Box(0, 9, (3,))
-    pickled = pickle.dumps(gymshm.create_shared_memory(space, n=2, name="test-segment-again"))
-    later = gymshm.create_shared_memory(space, n=2, name="test-segment-again")
+    name = own("test-segment-again")
+    pickled = pickle.dumps(gymshm.create_shared_memory(space, n=2, name=name))
+    later = gymshm.create_shared_memory(space, n=2, name=name)
     with pytest.raises(SegmentNotFoundError, match="another one has taken its name"):
         pickle.loads(pickled)
-    assert gymshm.segment_of(later).name == "test-segment-again"
+    assert gymshm.segment_of(later).name == name
 
 
 def test_what_was_unlinked_still_travels_within_the_process():

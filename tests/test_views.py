@@ -16,7 +16,7 @@ from gymshm.segment import create
 from gymshm.spaces import outline
 from gymshm.views import ArrayLeaf, TextLeaf, assemble, at_slot, check_container, leaves, segment_of, views
 from strategies import spaces
-from support import check_python, same
+from support import check_python, own, same
 
 SPACE = gs.Dict(
     [
@@ -190,10 +190,10 @@ def test_memory_whose_segment_is_gone_can_not_arrive():
 
 
 def test_memory_never_arrives_as_another_segment_of_the_same_name():
-    memory = gymshm.create_shared_memory(SPACE, 3, name="gymshm-test-twice")
+    memory = gymshm.create_shared_memory(SPACE, 3, name=own("gymshm-test-twice"))
     sent = pickle.dumps(memory)
     del memory
-    again = gymshm.create_shared_memory(SPACE, 3, name="gymshm-test-twice")
+    again = gymshm.create_shared_memory(SPACE, 3, name=own("gymshm-test-twice"))
     with pytest.raises(gymshm.SegmentNotFoundError, match="another one has taken its name"):
         pickle.loads(sent)
     del again
