@@ -58,8 +58,10 @@ ARGUMENTS: list[dict[str, Any]] = [
     {"render_mode": "rgb_array"},
 ]
 
+WITH_ARGUMENTS = pytest.mark.parametrize("arguments", ARGUMENTS, ids=lambda arguments: ", ".join(arguments) or "none")
 
-@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+
+@WITH_ARGUMENTS
 def test_gives_what_gymnasium_gives(arguments: dict[str, Any]) -> None:
     envs = gymshm.make_vec("CartPole-v1", **arguments)
     theirs = gym.make_vec("CartPole-v1", vectorization_mode="sync", **arguments)
@@ -80,7 +82,7 @@ def test_gives_what_gymnasium_gives(arguments: dict[str, Any]) -> None:
         theirs.close()
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+@WITH_ARGUMENTS
 def test_the_spec_is_gymnasiums_and_creates_the_same_once_more(arguments: dict[str, Any]) -> None:
     theirs = gym.make_vec("CartPole-v1", vectorization_mode="async", **arguments)
     theirs.close()
