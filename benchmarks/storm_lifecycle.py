@@ -6,6 +6,9 @@ Each round is a process of its own, in a session of its own, that makes memory o
 method, uses it, and closes it, drops it, raises an exception, exits, or is sent SIGTERM or SIGKILL at some moment. Then
 no process of its session may be there (zombies included), none of its segments, and nothing on its stderr but the
 exception. Who lives on after closing or dropping counts its own descriptors, threads and children, too.
+
+One thing is counted apart: a parent that is killed between starting an interpreter and telling it what to do leaves
+that with nothing to read, and it says so in multiprocessing's words, before any code of ours runs there.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import functools
 import gc
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +34,9 @@ from verdict import Verdict, options
 CONTEXTS = ["fork", "spawn", "forkserver"]
 KINDS = ["memory", "vector", "vector", "restarting", "turns"]
 ENDS = ["close", "drop", "exception", "exit", "os._exit", "SIGTERM", "SIGKILL"]
+
+#: What an interpreter says whose parent was killed before telling it what to do.
+UNTOLD = re.compile(r"Traceback \(most recent call last\):\n(  .*\n)+EOFError: Ran out of input\n")
 
 #: The last line that an end leaves on stderr.
 SAYS = {"exception": "RuntimeError: on purpose"}
@@ -116,8 +123,8 @@ def _make(context: str, kind: str, chance: random.Random) -> Any:
 QUIET = ["-W", "ignore::UserWarning"]
 
 
-def look(verdict: Verdict, python: str, context: str, kind: str, end: str, seed: int) -> None:
-    """Runs a round in a process of its own, and looks at what is left."""
+def look(verdict: Verdict, python: str, context: str, kind: str, end: str, seed: int) -> int:
+    """Runs a round in a process of its own, and looks at what is left; how many interpreters were left untold."""
     with tempfile.TemporaryFile("w+") as stderr:
         command = [python, *QUIET, "-X", "faulthandler", __file__, "--round", context, kind, end, str(seed)]
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
@@ -132,12 +139,15 @@ def look(verdict: Verdict, python: str, context: str, kind: str, end: str, seed:
         verdict.expect(not settled(left, []), where, "left processes", left())
         verdict.expect(not settled(lambda: segments_of([child.pid]), []), where, "left", segments_of([child.pid]))
         stderr.seek(0)
-        said = stderr.read()
+        said, untold = stderr.read(), 0
+        if context == "spawn" and end in ("SIGTERM", "SIGKILL"):
+            said, untold = UNTOLD.subn("", said)
         verdict.expect(code == CODES.get(end, 0), where, "ended with", code)
         verdict.expect((said.splitlines() or [""])[-1] == SAYS.get(end, ""), where, "said", said)
         verdict.expect(said.count("Traceback") == (end in SAYS), where, "said", said)
         for pid in left():
             os.kill(pid, signal.SIGKILL)
+    return untold
 
 
 def _told(python: str, context: str, kind: str, end: str, seed: int) -> str:
@@ -156,19 +166,20 @@ def main() -> int:
     sys.argv[1:] = rest
     text = f"{__doc__}\n--python PATH ...: interpreters, each with gymshm installed; this one unless told.\n"
     chosen = options(text, rounds=(3, 1000, "rounds for each start method and interpreter"))
-    verdict = Verdict("Python", "start method", "rounds", "ends")
+    verdict = Verdict("Python", "start method", "rounds", "ends", "untold")
     for python in interpreters.python:
         code = "import platform; print(platform.python_version())"
         version = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
         for number, context in enumerate(CONTEXTS):
             chance = random.Random(f"{chosen.seed} {context}")
             counts: dict[str, int] = dict.fromkeys(ENDS, 0)
+            untold = 0
             for i in range(chosen.rounds):
                 end = ENDS[(chosen.seed + number * chosen.rounds + i) % len(ENDS)]
                 counts[end] += 1
-                look(verdict, python, context, chance.choice(KINDS), end, chance.randrange(1 << 30))
+                untold += look(verdict, python, context, chance.choice(KINDS), end, chance.randrange(1 << 30))
             ends = ", ".join(f"{count} {end}" for end, count in counts.items() if count)
-            verdict.row(version, context, chosen.rounds, ends)
+            verdict.row(version, context, chosen.rounds, ends, untold)
     return verdict.finish()
 
 
