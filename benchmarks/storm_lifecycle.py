@@ -36,7 +36,10 @@ KINDS = ["memory", "vector", "vector", "restarting", "turns"]
 ENDS = ["close", "drop", "exception", "exit", "os._exit", "SIGTERM", "SIGKILL"]
 
 #: What an interpreter says whose parent was killed before telling it what to do.
-UNTOLD = re.compile(r"Traceback \(most recent call last\):\n(  .*\n)+EOFError: Ran out of input\n")
+UNTOLD = re.compile(
+    r"Traceback \(most recent call last\):\n(  .*\n)+?"
+    r"    preparation_data = reduction\.pickle\.load\(from_parent\)\n( +\^+\n)?EOFError: Ran out of input\n"
+)
 
 #: The last line that an end leaves on stderr.
 SAYS = {"exception": "RuntimeError: on purpose"}
