@@ -18,6 +18,7 @@ from gymshm.errors import FallbackWarning, SegmentExistsError
 from support import check_python, own
 
 SHM = Path("/dev/shm")
+PREFIX = own("test-allocation")
 FULL = NoRoomError(errno.ENOSPC, "No space left on device")
 
 
@@ -48,7 +49,7 @@ def where(named: backing.Backing) -> Path:
 
 def ours() -> list[str]:
     """What stands in shared memory in the name of this process."""
-    return [name for name in os.listdir(SHM) if name.startswith((f"gymshm-{os.getpid()}-", "test-allocation"))]
+    return [name for name in os.listdir(SHM) if name.startswith((f"gymshm-{os.getpid()}-", PREFIX))]
 
 
 def test_bytes_are_zero_behind_the_head_and_all_there(create):
@@ -85,6 +86,7 @@ def test_new_names_tell_who_made_them_and_differ(create):
     assert first.name != second.name
 
 
+@pytest.mark.xdist_group("names that another process of this run may choose too")
 @pytest.mark.parametrize("name", ["x", "test-allocation.A_b~(1)", "a" * 200, "...", "-x"])
 def test_a_name_may_be_chosen(create, name):
     assert create(name)[0].name == name
@@ -105,7 +107,7 @@ def test_what_can_t_be_a_name_is_refused(create, name):
 @pytest.mark.parametrize("first", CREATE)
 @pytest.mark.parametrize("second", CREATE)
 def test_a_name_in_use_is_refused_and_left_alone(first, second):
-    named, root = CREATE[first](own("test-allocation-name"))
+    named, root = CREATE[first](f"{PREFIX}-name")
     root[10] = 5
     again = {
         "shared memory": lambda: allocation.create(named.name, 100, b""),
@@ -118,7 +120,7 @@ def test_a_name_in_use_is_refused_and_left_alone(first, second):
 
 
 def test_an_object_of_another_program_is_in_use_too():
-    path = SHM / "test-allocation-theirs"
+    path = SHM / f"{PREFIX}-theirs"
     path.write_bytes(b"theirs")
     try:
         with pytest.raises(SegmentExistsError):
@@ -214,7 +216,7 @@ def test_the_warning_tells_what_was_needed_what_there_is_and_how_to_get_more_onc
 
 def test_a_warning_that_is_an_error_leaves_nothing():
     with pytest.raises(FallbackWarning):  # as pytest is configured here
-        allocation.create_file("test-allocation-warned", 100, b"", FULL)
+        allocation.create_file(f"{PREFIX}-warned", 100, b"", FULL)
     assert ours() == []
 
 
@@ -304,7 +306,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
 
 def test_the_tracker_hears_of_a_name_before_there_is_an_object(heard):
-    _named, _root = allocation.create("test-allocation-heard", 100, b"")
+    _named, _root = allocation.create(f"{PREFIX}-heard", 100, b"")
     assert heard[0] == ("REGISTER", False)
     assert ("UNREGISTER", True) not in heard
     del _root
@@ -312,7 +314,7 @@ def test_the_tracker_hears_of_a_name_before_there_is_an_object(heard):
 
 
 def test_the_tracker_hears_nothing_of_a_name_that_is_somebody_else_s(heard):
-    path = SHM / "test-allocation-theirs"
+    path = SHM / f"{PREFIX}-theirs"
     path.write_bytes(b"theirs")
     try:
         with pytest.raises(SegmentExistsError):
@@ -323,7 +325,7 @@ def test_the_tracker_hears_nothing_of_a_name_that_is_somebody_else_s(heard):
 
 
 def test_a_name_that_somebody_took_at_the_last_moment_is_not_the_tracker_s_any_more(heard, monkeypatch):
-    path = SHM / "test-allocation-theirs"
+    path = SHM / f"{PREFIX}-theirs"
     path.write_bytes(b"theirs")
     monkeypatch.setattr(allocation, "is_taken", lambda name: False)
     try:
@@ -336,7 +338,7 @@ def test_a_name_that_somebody_took_at_the_last_moment_is_not_the_tracker_s_any_m
 
 
 def test_a_name_that_another_thread_took_at_the_last_moment_is_still_watched(heard, monkeypatch):
-    named, _root = allocation.create("test-allocation-twice", 100, b"")
+    named, _root = allocation.create(f"{PREFIX}-twice", 100, b"")
     del heard[:]
     monkeypatch.setattr(allocation, "is_taken", lambda name: False)
     with pytest.raises(SegmentExistsError):

@@ -19,7 +19,7 @@ from gymshm import attach, create_shared_memory, read_from_shared_memory, segmen
 from gymshm.space_json import OpaqueKey
 from gymshm.views import leaves
 from strategies import Color, spaces, spaces_with_values, values
-from support import check_python, same
+from support import check_python, own, same
 
 SPACE = gs.Dict(
     [
@@ -33,7 +33,7 @@ SPACE = gs.Dict(
 @contextlib.contextmanager
 def placed(raw):
     """The name of a shared-memory object that holds these bytes; afterwards it has to be there, with the same bytes."""
-    name = f"gymshm-test-{os.getpid()}-{secrets.token_hex(4)}"
+    name = f"{own('gymshm-test')}-{secrets.token_hex(4)}"
     path = f"/dev/shm/{name}"
     with open(path, "xb") as file:
         file.write(raw)
@@ -79,8 +79,8 @@ def same_but_for_keys(left, right):
 
 
 def test_space_n_size_and_arrays_are_there():
-    memory = create_shared_memory(SPACE, 3, name=f"gymshm-test-{os.getpid()}")
-    attached = attach(f"gymshm-test-{os.getpid()}")
+    memory = create_shared_memory(SPACE, 3, name=own("gymshm-test"))
+    attached = attach(own("gymshm-test"))
     assert (attached.name, attached.n, attached.nbytes) == (segment_of(memory).name, 3, segment_of(memory).nbytes)
     assert attached.space == SPACE
     assert list(attached.space.spaces) == list(SPACE.spaces)

@@ -15,6 +15,7 @@ from gymshm import create_shared_memory, describe, segment_of
 from gymshm.create import can_be_packed
 from gymshm.views import leaves
 from strategies import spaces
+from support import own
 
 
 class Custom(Space):
@@ -80,7 +81,7 @@ def test_a_number_of_environments_that_is_no_integer_is_a_type_error(n):
 
 
 def test_the_caller_may_choose_the_name():
-    name = f"gymshm-test-{os.getpid()}"
+    name = own("gymshm-test")
     memory = create_shared_memory(gs.Discrete(3), name=name)
     assert segment_of(memory).name == name
     with pytest.raises(gymshm.SegmentExistsError, match=f"'{name}'"):
@@ -182,7 +183,7 @@ def test_a_handler_that_fails_leaves_nothing_behind():
         raise RuntimeError("no room")
 
     create_shared_memory.register(Handled, fail)
-    name = f"gymshm-test-fail-{os.getpid()}"
+    name = own("gymshm-test-fail")
     with pytest.raises(RuntimeError, match="no room"):
         create_shared_memory(gs.Tuple([gs.Discrete(2), Handled()]), name=name)
     with pytest.raises(gymshm.SegmentNotFoundError):

@@ -37,7 +37,7 @@ def there(name: str) -> bool:
 @pytest.fixture
 def path() -> Iterator[Path]:
     """Where a test may put a segment of its own."""
-    path = SHM / f"test-segment-{os.getpid()}"
+    path = SHM / own("test-segment")
     yield path
     path.unlink(missing_ok=True)
 
@@ -48,7 +48,7 @@ def planted() -> Iterator[Any]:
     made: dict[Path, bytes] = {}
 
     def plant(data: bytes) -> str:
-        path = SHM / f"test-segment-{os.getpid()}-{len(made)}"
+        path = SHM / f"{own('test-segment')}-{len(made)}"
         path.write_bytes(data)
         made[path] = bytes(data)
         return path.name
