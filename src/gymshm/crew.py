@@ -64,7 +64,6 @@ class Crew(RestartingRoster):
     def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
         """As a roster does; from then on there is a way to ask all of them."""
         matches = super().set_up(setup, exchange, timeout)
-        self._seen_slot = exchange.seen_slot
         self._bells = Doorbells([worker.bell for worker in self._workers])
         return matches
 
@@ -130,7 +129,7 @@ class Crew(RestartingRoster):
         workers, sequence = self._workers, self._sequence
         if self._bells.spin(sequence):
             self._taken = len(workers)
-            self._seen_slot[0] = self._request[1]
+            self._exchange.seen_slot[0] = self._request[1]
             return self.nothing_to_add
         spun = True
         deadline = deadline_of(timeout)
@@ -167,12 +166,12 @@ class Crew(RestartingRoster):
                 continue
             self._taken += 1
             self.torn = False
-        self._seen_slot[0] = self._request[1]
+        self._exchange.seen_slot[0] = self._request[1]
         if self._setup.terms.observation_space is None:
             for number, reply in enumerate(self._replies):
                 if reply is not None and reply.observations is not None:
                     self._seen[number] = reply.observations
-        return self._replies
+        return self.nothing_to_add if self._replies.count(None) == len(workers) else self._replies
 
     @property
     def _pending(self) -> list[WorkerProcess]:

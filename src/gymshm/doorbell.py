@@ -98,12 +98,9 @@ class Doorbell:
         Raises:
             OSError: The other side is gone.
         """
-        if not STORES_ARE_ORDERED:
-            fence()
-        self._own[_MESSAGE] = sequence << 24 | word << 16 | argument
+        self.post(sequence, word, argument)
         fence()
-        if self._peer[_SLEEPS]:
-            self.ring()
+        self.ring()
 
     def heard(self, sequence: int) -> bool:
         """Whether the other side has announced ``sequence``, or a later one."""
@@ -125,14 +122,8 @@ class Doorbell:
     def spin(self, sequence: int) -> bool:
         """Looks for ``sequence`` for :data:`SPIN_SECONDS`; whether it was announced."""
         peer, wanted = self._peer, sequence << 24
-        if peer[_MESSAGE] < wanted:
-            until = perf_counter() + SPIN_SECONDS
-            while True:
-                sched_yield()
-                if peer[_MESSAGE] >= wanted:
-                    break
-                if perf_counter() > until:
-                    return False
+        if peer[_MESSAGE] < wanted and not _spin(peer, wanted):
+            return False
         if not STORES_ARE_ORDERED:
             fence()
         return True
@@ -186,6 +177,17 @@ class Doorbell:
         return payload
 
 
+def _spin(peer: memoryview, wanted: int) -> bool:
+    """Whether the message in the line ``peer`` becomes ``wanted``, or a later one, within :data:`SPIN_SECONDS`."""
+    until = perf_counter() + SPIN_SECONDS
+    while True:
+        sched_yield()
+        if peer[_MESSAGE] >= wanted:
+            return True
+        if perf_counter() > until:
+            return False
+
+
 class Doorbells:
     """One side's doorbells, where all others are told the same at a time: what :class:`Doorbell` does, in one go.
 
@@ -222,14 +224,8 @@ class Doorbells:
         """
         wanted = sequence << 24
         for peer in self._peers:
-            if peer[_MESSAGE] < wanted:
-                until = perf_counter() + SPIN_SECONDS
-                while True:
-                    sched_yield()
-                    if peer[_MESSAGE] >= wanted:
-                        break
-                    if perf_counter() > until:
-                        return False
+            if peer[_MESSAGE] < wanted and not _spin(peer, wanted):
+                return False
         if not STORES_ARE_ORDERED:
             fence()
         for peer in self._peers:

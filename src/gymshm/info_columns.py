@@ -119,8 +119,6 @@ class ColumnReader:
 
     def common(self, replies: Sequence[Reply | None]) -> dict[str, Any] | None:
         """The batched infos, where every environment's stands in columns of one schema; else None: see :meth:`told`."""
-        if not any(replies) and ALL_IN_COLUMNS not in replies:
-            return {}
         schema = self._schemas[0]
         if schema is None or any(reply is not ALL_IN_COLUMNS for reply in replies):
             return None

@@ -115,7 +115,7 @@ class _Loan:
     def _lent(self, view: np.ndarray) -> Callable[[], np.ndarray]:
         """A function that gives ``view`` as an array of which the keeper is the base; or, if it is small, a copy."""
         if view.nbytes < _LEAST_NBYTES:
-            return view.copy
+            return copied(view)
         keeper = np.frombuffer(view.reshape(-1).view(np.uint8).data, view.dtype)
         self._keepers.append(keeper)
         return keeper.reshape(view.shape).view

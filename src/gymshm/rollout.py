@@ -11,7 +11,7 @@ import numpy as np
 from .exchange import Exchange
 from .write import write_to_shared_memory
 
-__all__ = ["Rollout", "begin_rollout", "show_actions"]
+__all__ = ["Rollout", "rollout_of", "show_actions"]
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,8 @@ class Rollout:
     truncations: np.ndarray
 
 
-def begin_rollout(exchange: Exchange, slot: int) -> Rollout:
-    """Moves the observations of ``slot`` to slot 0, from where T steps run without wrapping; gives the arrays."""
-    if slot != 0:
-        # One row in T: the price for arrays that are contiguous.
-        exchange.carry_over(slot, 0, np.ones(exchange.terms.num_envs, np.bool_))
+def rollout_of(exchange: Exchange) -> Rollout:
+    """The arrays of a rollout that begins with the observations in slot 0."""
     observations, actions = exchange.fields("observations"), exchange.fields("actions")
     return Rollout(
         observations=_each(observations, lambda array: array[:-1]),

@@ -116,10 +116,15 @@ class TurnsVectorEnv(CrewVectorEnv):
 
         They write to slot 0, and where workers are restarted, what was received is carried to slot 1.
         """
-        slot, seen = (1 if self._policy.restarts else 0), self._exchange.seen_slot
-        if not self._in_turns and seen[0] != slot:
-            self._exchange.carry_over(seen[0], slot, np.ones(self.num_envs, np.bool_))
-            self._slot = seen[0] = slot
+        if not self._in_turns:
+            self._move_to(1 if self._policy.restarts else 0)
+
+    def _move_to(self, slot: int) -> None:
+        """Has what was seen last stand in ``slot``."""
+        seen_slot = self._exchange.seen_slot
+        if seen_slot[0] != slot:
+            self._exchange.carry_over(seen_slot[0], slot, np.ones(self.num_envs, np.bool_))
+            self._slot = seen_slot[0] = slot
 
     def _check_turns(self) -> None:
         if self.slots != 1 or not self._exchange.observations:

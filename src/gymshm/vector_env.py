@@ -38,7 +38,7 @@ from .policy import DeathPolicy
 from .probe import Advisor, best_number_of_workers, measure_step
 from .read import read_from_shared_memory
 from .reply import Reply
-from .rollout import Rollout, begin_rollout, show_actions
+from .rollout import Rollout, rollout_of, show_actions
 from .turns_env import StepResult, TurnsVectorEnv
 from .worker import STEP, Operation, Report, Setup
 from .worker_process import Employment
@@ -286,13 +286,13 @@ class ShmVectorEnv(TurnsVectorEnv):
         shares = self._shares_observations()
         lent = slots_to_lend(self.single_observation_space, self.num_envs) if shares and self._may_lend() else 0
         # What was seen last has to survive a worker that dies while it writes: so steps alternate between two slots.
-        self._rows = max(2, self.slots) if self._policy.restarts else self.slots + lent
+        rows = max(2, self.slots) if self._policy.restarts else self.slots + lent
         terms = Terms(
             observation_space=self.single_observation_space if shares else None,
             action_space=self.single_action_space if self._packs_actions() else None,
             num_envs=self.num_envs,
             num_workers=max(1, self.num_workers),
-            slots=self._rows,
+            slots=rows,
             keeps_final=self.autoreset_mode is AutoresetMode.SAME_STEP,
         )
         self._terms = terms
@@ -365,7 +365,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         """The slot that is written next."""
         if self._loans is not None:
             return self._loans.next_slot(self._slot)
-        return (self._slot + 1) % self._rows
+        return (self._slot + 1) % self._terms.slots
 
     def _packs_actions(self) -> bool:
         try:
@@ -468,7 +468,7 @@ class ShmVectorEnv(TurnsVectorEnv):
             ClosedEnvironmentError: It is closed.
         """
         self._check_idle("step_async")
-        slot = 0 if self._rows == 1 else self._next_slot()
+        slot = 0 if self._terms.slots == 1 else self._next_slot()  # mostly there is one: not worth a call
         if self._write_actions and self._write_actions[slot](actions):
             self._ask(_STEPPING, STEP, slot)
         else:
@@ -540,10 +540,9 @@ class ShmVectorEnv(TurnsVectorEnv):
                 "Expected slots=T + 1 and observations in shared memory for a rollout of T steps, got "
                 f"slots={self.slots}, shared_memory={bool(self._exchange.observations)}."
             )
-        rollout = begin_rollout(self._exchange, self._slot)
-        self._slot = self._exchange.seen_slot[0] = 0
+        self._move_to(0)  # one row in T is copied: the price for arrays that are contiguous
         self._rolls = True
-        return rollout
+        return rollout_of(self._exchange)
 
     # --- results ------------------------------------------------------------------------------------------------------
 
