@@ -8,10 +8,12 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
 import environments
 from gymshm.failures import Failure, WorkerTraceback, capture, rebuild
+from support import same
 
 
 class OddError(Exception):
@@ -67,6 +69,11 @@ def test_an_exception_comes_back_as_the_same_class_with_its_attributes():
     error = rebuild([travelled(capture(3, caught(OddError(7, "joint"))))])
     assert type(error) is OddError
     assert (str(error), error.code, error.where) == ("7@joint", 7, "joint")
+
+
+def test_arrays_that_an_exception_carries_keep_their_byte_order():
+    error = rebuild([travelled(capture(3, caught(ValueError(np.array([1.5], ">f4")))))])
+    assert same(error.args[0], np.array([1.5], ">f4"))
 
 
 def test_the_cause_has_the_traceback_of_the_worker():

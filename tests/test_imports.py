@@ -30,6 +30,7 @@ SHARED_MEMORY = {"tracker", "links", "backing", "allocation"}
 REGISTRIES = {"dispatch"}
 PATCHES = {"patch"}
 PROCESSES = {"worker_process", "probe", "cli"}
+PICKLES_FOR_PROCESSES = {"reply"}
 VERSIONS = {"compat"}
 
 
@@ -174,6 +175,12 @@ def test_who_starts_and_ends_processes(name, parts, tree):
                 assert ast.unparse(node.args[1]) == "0"
             else:
                 assert node.func.attr not in ("kill", "terminate", "Process"), called
+
+
+@EACH_MODULE
+def test_who_pickles_for_other_processes(name, parts, tree):
+    if name not in PICKLES_FOR_PROCESSES:  # by itself, ForkingPickler takes a protocol that loses arrays' byte order
+        assert "ForkingPickler" not in set(names_used(tree))
 
 
 @EACH_MODULE

@@ -95,6 +95,13 @@ def test_a_worker_that_is_sent_away_closes_its_environments_and_ends(tmp_path):
     assert closed.exists()
 
 
+def test_bounds_keep_their_byte_order_on_the_way_to_the_parent():
+    space = gs.Box(-1, 1, (2,), np.dtype(">f4"))
+    with started([lambda: Clock(observation_space=space)]) as (_, connection):
+        told = pickle.loads(connection.recv_bytes()).observation_spaces[0]
+        assert (told.dtype.str, told.low.dtype.str, told.high.dtype.str) == (">f4", ">f4", ">f4")
+
+
 def test_a_worker_whose_parent_hangs_up_closes_its_environments_and_ends(tmp_path):
     closed = tmp_path / "closed"
     with started(clocks(2, act_in_close=lambda env: closed.touch())) as (process, connection):

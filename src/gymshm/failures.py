@@ -1,4 +1,4 @@
-"""Exceptions on their way from a worker to the caller: pickled where that works, told where it does not. Pure."""
+"""Exceptions on their way from an environment to the caller: pickled where that works, told where it does not. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import cloudpickle
 
-__all__ = ["Failure", "WorkerTraceback", "capture", "rebuild"]
+__all__ = ["Failure", "WorkerTraceback", "capture", "keep", "rebuild"]
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,14 @@ class Failure:
         pickled: The exception; None where it can't be pickled, or not be rebuilt.
         text: The exception's repr.
         trace: The worker's traceback.
+        raised: The exception itself, for a caller in the same process.
     """
 
     env: int
     pickled: bytes | None
     text: str
     trace: str
+    raised: BaseException | None = None
 
 
 class WorkerTraceback(Exception):
@@ -43,12 +45,21 @@ class WorkerTraceback(Exception):
 
 def capture(env: int, error: BaseException) -> Failure:
     """``error``, raised by environment ``env``, as what can travel."""
+    return Failure(env, _pickled(error), *_in_words(error))
+
+
+def keep(env: int, error: BaseException) -> Failure:
+    """The same for a caller in this process, who gets the very exception: a debugger stops where it was raised."""
+    return Failure(env, None, *_in_words(error), error)
+
+
+def _in_words(error: BaseException) -> tuple[str, str]:
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         text = repr(error)
     except Exception:
         text = f"<{type(error).__name__} whose repr fails>"
-    return Failure(env, _pickled(error), text, trace)
+    return text, trace
 
 
 def _pickled(error: BaseException) -> bytes | None:
@@ -56,15 +67,20 @@ def _pickled(error: BaseException) -> bytes | None:
     # none that the other side knows. And back: many exceptions pickle well and fail to unpickle.
     for dumps in (pickle.dumps, cloudpickle.dumps):
         with contextlib.suppress(Exception):
-            pickled: bytes = dumps(error)
+            pickled: bytes = dumps(error, 5)  # those protocols before lose the byte order of arrays that it carries
             if isinstance(pickle.loads(pickled), type(error)):
                 return pickled
     return None
 
 
 def rebuild(failures: list[Failure]) -> BaseException:
-    """The exception to raise for ``failures``: the last of them, with every worker's traceback as its cause."""
+    """The exception to raise for ``failures``: the last of them, with every worker's traceback as its cause.
+
+    One that was raised in this process is given as it is.
+    """
     last = failures[-1]
+    if last.raised is not None:
+        return last.raised
     error: BaseException | None = None
     if last.pickled is not None:
         try:

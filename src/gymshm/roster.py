@@ -15,19 +15,18 @@ import multiprocessing
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import wait
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from .exchange import Exchange, share
 from .failures import Failure, rebuild
-from .reply import FAREWELL, unpickled
+from .reply import FAREWELL, dumps, unpickled
 from .worker import Loss, Operation, Report, Setup
 from .worker_process import END_SECONDS, Employment, Stage, WorkerProcess, end_all
 
 __all__ = ["Roster", "deadline_of", "left_until"]
 
 #: Told instead of a setup to a worker whose vector environment does not come about.
-_GO_AWAY = bytes(ForkingPickler.dumps(None))  # a view would complain at exit (3.13)
+_GO_AWAY = dumps(None)
 
 
 class Roster:
@@ -37,7 +36,7 @@ class Roster:
         employment: What the workers have in common.
 
     Attributes:
-        torn: Whether a request or a reply is half way: an interrupt now would lose the rest of it.
+        torn: Whether a request or a reply is half way: what is raised now, by a signal's handler, loses the rest of it.
     """
 
     def __init__(self, employment: Employment) -> None:
@@ -99,7 +98,7 @@ class Roster:
         worker.take_up(self._exchange.lines(worker.number), again=loss is not None)
         with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
             own = dataclasses.replace(self._setup, worker=worker.number, loss=loss)
-            worker.connection.send_bytes(ForkingPickler.dumps(own))
+            worker.connection.send_bytes(dumps(own))
 
     def _hear(self, workers: Sequence[WorkerProcess], deadline: float | None) -> list[Any]:
         """What :meth:`_collect` gives; failures among that are raised."""

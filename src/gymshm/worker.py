@@ -22,7 +22,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
 from gymnasium import spaces as gs
@@ -35,7 +34,7 @@ from .env_group import EnvGroup
 from .exchange import Exchange, Terms
 from .failures import capture
 from .ordering import fence
-from .reply import ALL_IN_COLUMNS, FAREWELL, Reply, pickled
+from .reply import ALL_IN_COLUMNS, FAREWELL, Reply, dumps, pickled
 from .segment import attach_once
 
 __all__ = [
@@ -197,11 +196,11 @@ def _build(connection: Connection, env_fns: Any, start: int, autoreset_mode: Aut
     group = EnvGroup(start, autoreset_mode)
     try:
         group.build(env_fns)
-        connection.send_bytes(ForkingPickler.dumps(report(group)))
+        connection.send_bytes(dumps(report(group)))
     except SystemExit:
         raise
     except BaseException as error:
-        connection.send_bytes(ForkingPickler.dumps(capture(group.building, error)))
+        connection.send_bytes(dumps(capture(group.building, error)))
         return None
     return group
 
@@ -219,10 +218,10 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
     except SystemExit:
         raise
     except BaseException as error:
-        connection.send_bytes(ForkingPickler.dumps(capture(group.start, error)))
+        connection.send_bytes(dumps(capture(group.start, error)))
         return None
     theirs, ours = exchange.lines(setup.worker)
-    connection.send_bytes(ForkingPickler.dumps(matches))
+    connection.send_bytes(dumps(matches))
     return Doorbell(ours, theirs, connection)
 
 
