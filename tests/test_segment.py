@@ -117,6 +117,27 @@ def test_a_segment_is_not_ready_before_everything_else_is_written(monkeypatch):
     assert segment.attach(made.name).header == made.header
 
 
+def test_a_fence_stands_between_what_is_written_and_the_mark_that_it_is_ready(monkeypatch):
+    allocate, roots, seen = allocation.create, [], []
+
+    def keep(*arguments: Any) -> Any:
+        named, root = allocate(*arguments)
+        roots.append(root)
+        return named, root
+
+    def look() -> None:
+        (root,) = roots
+        assert root[READY_OFFSET] == 0
+        seen.append(root.copy())
+
+    monkeypatch.setattr(allocation, "create", keep)
+    monkeypatch.setattr(segment, "store_fence", look)
+    made = segment.create(FIELDS, 4)
+    (before,), (after,) = seen, roots
+    assert np.flatnonzero(before != after).tolist() == [READY_OFFSET]  # all but the mark
+    made.close()
+
+
 # --- attach -----------------------------------------------------------------------------------------------------------
 
 

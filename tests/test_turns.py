@@ -18,8 +18,9 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from environments import Clock, assert_same, clocks, times, zeros
-from gymshm import ShmVectorEnv
+from gymshm import ShmVectorEnv, turns
 from gymshm.compat import AutoresetMode, VectorEnv
+from gymshm.turns import Turns
 from support import CHILD_ENV, check_python, same, wait_until
 from wanderers import Wanderer
 
@@ -57,6 +58,33 @@ def drain(envs: ShmVectorEnv) -> dict[int, int]:
         for env, t in zip(ids_of(result), times(result[0]), strict=True):
             assert env not in told, f"environment {env} was received twice"
             told[env] = t
+
+
+@BOTH
+def test_a_fence_stands_between_actions_and_asking_and_between_being_done_and_results(num_workers, monkeypatch):
+    done: list[str] = []
+
+    def note(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any, **options: Any) -> Any:
+            done.append(what)
+            return function(*arguments, **options)
+
+        return noted
+
+    monkeypatch.setattr(Turns, "_store", note("actions", Turns._store))
+    monkeypatch.setattr(Turns, "_hear", note("done", Turns._hear))
+    monkeypatch.setattr(turns, "gathered", note("results", turns.gathered))
+    with made(num_workers=num_workers) as envs:
+        crew = type(envs._crew)
+        monkeypatch.setattr(turns, "store_fence", note("fence", turns.store_fence))
+        monkeypatch.setattr(crew, "post_turns", note("asked", crew.post_turns))
+        envs.async_reset()
+        envs.recv(timeout=60)
+        done.clear()
+        envs.send(zeros(4), range(4))
+        assert done == ["actions", "fence", "asked"]
+        envs.recv(timeout=60)
+        assert done[-3:] == ["done", "fence", "results"]
 
 
 # --- the same as alone ------------------------------------------------------------------------------------------------

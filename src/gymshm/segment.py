@@ -24,6 +24,7 @@ from .creator import this_process
 from .errors import SegmentExistsError, SegmentFormatError, SegmentNotFoundError
 from .header import HEADER_SIZE, MAGIC, READY_OFFSET, Header, build, head_nbytes, parse
 from .layout import layout_html, rows
+from .ordering import store_fence
 from .plan import Field, Leaf, plan
 
 __all__ = ["VERSIONS", "Segment", "attach", "attach_once", "create"]
@@ -143,7 +144,8 @@ def create(fields: Sequence[Field], n: int, name: str | None = None) -> Segment:
         for leaf in leaves:
             if leaf.fill:
                 segment.array(leaf)[...] = leaf.fill
-    # Last: who finds this mark finds everything. Where stores may overtake each other, the digest tells.
+    # Last, and no store overtakes another here: who finds this mark finds everything.
+    store_fence()
     root[READY_OFFSET : READY_OFFSET + 8].view(np.uint64)[0] = 1
     _mapped[header.digest] = segment
     return segment

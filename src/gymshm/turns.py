@@ -27,6 +27,7 @@ from .exchange import Exchange
 from .failures import rebuild
 from .infos import adder, batch, batch_with_ends
 from .local_crew import LocalCrew
+from .ordering import store_fence
 from .reply import Reply
 from .roster import deadline_of
 from .views import ArrayLeaf
@@ -118,8 +119,10 @@ class Turns:
                 f"Calling `send` for environments {busy}, which were sent to and not received yet", "recv"
             )
         self._store(actions, ids)
+        self._crew.torn = True  # until all know: else some would be waited for who sleep
         self._mark_asked(ids, in_reset=False)
         self._crew.post_turns(set(self._worker_of[ids].tolist()))
+        self._crew.torn = False
 
     def _mark_asked(self, ids: np.ndarray, *, in_reset: bool) -> None:
         if self._step_timeout is not None:
@@ -128,6 +131,9 @@ class Turns:
         self.pending[ids] = True
         self._in_reset[ids] = in_reset
         self._heard[ids] = False
+        for index in ids.tolist() if self._told else ():
+            self._told.pop(index, None)  # nobody took it, since something was raised
+        store_fence()  # who sees that it is asked sees its action
         self._asked[ids] += 1
 
     def _store(self, actions: Any, ids: np.ndarray) -> None:
@@ -165,11 +171,11 @@ class Turns:
         self._takings += 1
         failed = [index for index in ids.tolist() if index in self._told and self._told[index].failures]
         if failed:
-            failures = [failure for index in failed for failure in self._told.pop(index).failures]
             self.pending[failed] = False
             # Taken, too: who fails again and again does not come before those that wait.
             self._taken_at[failed] = self._takings
-            raise rebuild(failures)
+            # Not kept in a variable: of one's own exception, its traceback would hold it for ever.
+            raise rebuild([failure for index in failed for failure in self._told.pop(index).failures])
         self.pending[ids] = False
         self._taken_at[ids] = self._takings
         return ids, [self._told.pop(index, None) for index in ids.tolist()]
@@ -182,6 +188,7 @@ class Turns:
                 if gone := self._hear(ready):
                     self._attend(gone)
                     continue
+                store_fence()  # that they are done was read, and their rows come next
                 # Who has waited longest goes first; equal ones in the order of their index.
                 return np.sort(ready[np.argsort(self._taken_at[ready], kind="stable")[:wanted]])
             if time.perf_counter() < spin_until:
@@ -233,14 +240,19 @@ class Turns:
         """Receives what workers have to tell of turns that are done; gives the workers that do not tell any more."""
         gone: list[int] = []
         for index in ready[~self._heard[ready]].tolist():
-            if self._done[index] & 1:
-                worker = int(self._worker_of[index])
-                reply = None if worker in gone else self._crew.take_turn_payload(worker)
+            worker = int(self._worker_of[index])
+            # What comes first may be of another environment, which was done before this one and not seen.
+            while self._done[index] & 1 and not self._heard[index] and worker not in gone:
+                self._crew.torn = True  # what is raised now loses what is half read, or read and not kept
+                reply = self._crew.take_turn_payload(worker)
                 if reply is None:
                     gone.append(worker)
-                    continue
-                self._told[reply.turn] = reply
-            self._heard[index] = True
+                else:
+                    self._told[reply.turn] = reply
+                    self._heard[reply.turn] = True
+                self._crew.torn = False
+            if not self._done[index] & 1:
+                self._heard[index] = True
         return gone
 
 
