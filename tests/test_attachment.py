@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import tracemalloc
@@ -14,8 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gymshm
+from environments import Clock, clocks, zeros
 from forgery import ALL_GOOD, GOOD, boxes_of, lies, signed
-from gymshm import attach, create_shared_memory, read_from_shared_memory, segment_of, write_to_shared_memory
+from gymshm import (
+    ShmVectorEnv,
+    attach,
+    create_shared_memory,
+    read_from_shared_memory,
+    row_writer,
+    segment_of,
+    write_to_shared_memory,
+)
 from gymshm.space_json import OpaqueKey
 from gymshm.views import leaves
 from strategies import Color, spaces, spaces_with_values, values
@@ -216,6 +226,63 @@ def test_writing_by_name_has_the_errors_of_writing():
         with pytest.raises(error) as caught:
             attached.write(index, value)
         assert caught.value.index == index
+
+
+# --- slots ------------------------------------------------------------------------------------------------------------
+
+
+# As many slots as environments, and as an observation has numbers: no shape tells them apart.
+@pytest.mark.parametrize("slots", [1, 3])
+def test_memory_is_that_of_the_current_slot(slots):
+    box = gs.Box(-9, 9, (3,), np.float32)
+    make = functools.partial(Clock, observation_space=box, observe=lambda t: np.full(3, t, np.float32))
+    envs = ShmVectorEnv([make] * 3, num_workers=0, slots=slots)
+    with contextlib.closing(envs), attach(envs.segment_name) as attached:
+        envs.reset()
+        for t in range(1, 6):
+            observations = envs.step(zeros(3))[0]
+            batch = read_from_shared_memory(box, attached.memory, 3)
+            assert same(batch, np.full((3, 3), t, np.float32))
+            assert same(attached.read(), batch)
+            write_to_shared_memory(attached.space, 1, np.full(3, -t, np.float32), attached.memory)
+            row_writer(attached.space, attached.memory, 2)(np.full(3, -2 * t, np.float32))
+            expected = np.array([[t] * 3, [-t] * 3, [-2 * t] * 3], np.float32)
+            assert same(attached.read(), expected)
+            if slots > 1:
+                assert same(observations, expected)  # it is a view of that slot
+
+
+@pytest.mark.parametrize(("slots", "lead"), [(1, (2,)), (4, (4, 2))])
+def test_arrays_are_those_of_all_slots(slots, lead):
+    envs = ShmVectorEnv(clocks(2), num_workers=0, slots=slots)
+    with contextlib.closing(envs), attach(envs.segment_name) as attached:
+        envs.reset()
+        envs.step(zeros(2))
+        assert attached.arrays.shape == (*lead, 2)
+        assert np.shares_memory(attached.arrays, attached.memory.view)
+        assert attached.memory.view.tolist() == [[1, 1]] * 2
+
+
+def test_memory_is_that_of_the_current_slot_also_where_observations_are_lent():
+    large = gs.Box(0, 255, (200, 200), np.uint8)
+    make = functools.partial(Clock, observation_space=large, observe=lambda t: np.full((200, 200), t, np.uint8))
+    envs = ShmVectorEnv([make] * 2, num_workers=0)
+    with contextlib.closing(envs), attach(envs.segment_name) as attached:
+        kept = [envs.reset()[0], envs.step(zeros(2))[0]]
+        assert len(attached.arrays) > 1
+        assert attached.memory.view.shape == (2, 200, 200)
+        assert same(read_from_shared_memory(large, attached.memory, 2), kept[-1])
+
+
+def test_memory_of_a_slot_is_closed_with_the_others():
+    envs = ShmVectorEnv(clocks(2), num_workers=0, slots=2)
+    with contextlib.closing(envs):
+        attached = attach(envs.segment_name)
+        memory = attached.memory
+        attached.close()
+        for use in (lambda: read_from_shared_memory(attached.space, memory, 2), lambda: attached.arrays):
+            with pytest.raises(ValueError, match="is closed in this process"):
+                use()
 
 
 # --- snapshots ------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gymshm
+from gymshm import read_from_shared_memory, row_writer, write_to_shared_memory
 from gymshm.plan import Field
 from gymshm.segment import create
 from gymshm.spaces import outline
@@ -95,6 +96,39 @@ def test_memory_at_a_slot_is_that_row_of_the_first_dimension():
     assert slots[0]["parts"][2] == {}
     segment.close()
     assert all(leaf.view is None for slot in slots for leaf in leaves(slot))
+
+
+def test_a_handle_of_a_slot_is_of_that_slot_alone_wherever_it_goes():
+    segment = create([Field("values", (2, 3), outline(SPACE))], 3)
+    memory = at_slot(assemble(segment), 1)
+    image = memory["image"]
+    assert repr(image).endswith(f"in {segment.name!r}, slot 1>")
+    np.frombuffer(image.get_obj(), np.uint8)[:] = 7  # what gymnasium's functions do
+    travelled = pickle.loads(pickle.dumps(memory))
+    assert [leaf.view.shape for leaf in leaves(travelled)] == [leaf.view.shape for leaf in leaves(memory)]
+    assert (travelled["image"].view == 7).all()
+    travelled["image"].view[...] = 8
+    whole = pickle.loads(pickle.dumps(assemble(segment)))
+    assert (whole["image"].view[1] == 8).all()
+    assert not whole["image"].view[0].any()
+
+
+def test_handles_of_all_slots_are_neither_written_to_nor_read_from():
+    space = gs.Dict(numbers=gs.Box(-9, 9, (3,)), text=gs.Text(3), one=gs.OneOf([gs.Discrete(3)]))
+    # As many slots as a value has numbers, and as there are rows: no shape tells them apart.
+    whole = assemble(create([Field("values", (3, 3), outline(space))], 3))
+    before = copy.deepcopy(tuple(views(whole).values()))
+    value = {"numbers": np.ones(3, np.float32), "text": "a", "one": (0, np.int64(1))}
+    for part in space.spaces:
+        for use in (
+            lambda part=part: read_from_shared_memory(space[part], whole[part], 3),
+            lambda part=part: write_to_shared_memory(space[part], 0, value[part], whole[part]),
+        ):
+            with pytest.raises(TypeError, match=r"one slot.* got all slots: <gymshm leaf values"):
+                use()
+    with pytest.raises(TypeError, match="Expected the memory"):
+        row_writer(space, whole, 0)
+    assert all(map(same, before, views(whole).values()))
 
 
 def test_a_part_that_lives_elsewhere_is_an_empty_tuple_to_who_attaches():

@@ -35,7 +35,6 @@ class Attachment:
 
     Attributes:
         segment: The segment; it has ``name``, ``nbytes``, ``n``, ``close()`` and ``unlink()``.
-        memory: Its tree of leaf handles, for ``read_from_shared_memory`` and ``write_to_shared_memory``.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -46,7 +45,7 @@ class Attachment:
         if lead != (segment.n,) and (self._slots < 2 or lead[1:] != (segment.n,)):
             raise SegmentFormatError(segment.name, f"Segment {segment.name!r} has no field of {segment.n} rows.")
         self.segment = segment
-        self.memory = assemble(segment)
+        self._whole = assemble(segment)
         self._memories: dict[int, Memory] = {}
         try:
             self._places = places(segment)
@@ -86,13 +85,29 @@ class Attachment:
             raise SegmentFormatError(self.name, f"Segment {self.name!r} describes no space ({error}).") from error
 
     @property
+    def memory(self) -> Memory:
+        """Its tree of leaf handles, for ``read_from_shared_memory`` and ``write_to_shared_memory``.
+
+        Of a vector environment with several slots, those of the slot that is current now: after its next step that may
+        be another one. (A vector environment has slots also where it lends large observations.)
+
+        Raises:
+            ValueError: The attachment is closed, and there are slots.
+        """
+        return self._at(0 if self._places is None or self.n == 0 else self._places(0)[0])
+
+    @property
     def arrays(self) -> Any:
         """The arrays themselves, shape ``(n, *shape)``, nested as the space is; text and choices as codes.
 
-        They are views: they keep the mapping alive, and what the environments write appears in them. They refuse writes
-        where the attachment is read-only.
+        Of a vector environment with several slots, all of them: shape ``(slots, n, *shape)``. They are views: they keep
+        the mapping alive, and what the environments write appears in them. They refuse writes where the attachment is
+        read-only.
+
+        Raises:
+            ValueError: The attachment is closed.
         """
-        return views(self.memory)
+        return views(self._whole)
 
     def read(self) -> Any:
         """The batch as ``read_from_shared_memory`` gives it: arrays are views, text and choices are decoded.
@@ -102,7 +117,7 @@ class Attachment:
         Raises:
             ValueError: The attachment is closed.
         """
-        return read_from_shared_memory(self.space, self._current(0), self.n)
+        return read_from_shared_memory(self.space, self.memory, self.n)
 
     def snapshot(self, index: int, timeout: float = 1.0) -> Any:
         """A copy of environment ``index``'s value that no write was at work on: never half old, half new.
@@ -124,7 +139,7 @@ class Attachment:
                 f"Segment {self.name!r} can't give consistent rows: its writers do not tell when they write. Create it "
                 "with `create_shared_memory(..., snapshots=True)`."
             )
-        index = checked_index(index, self.memory)
+        index = checked_index(index, self._whole)
         deadline = time.monotonic() + timeout
         while True:
             slot, state = before = self._places(index)
@@ -144,24 +159,23 @@ class Attachment:
     def write(self, index: int, value: Any) -> None:
         """Writes one environment's value, as ``write_to_shared_memory`` does and with its errors.
 
+        Of a vector environment with several slots, into the current one.
+
         Raises:
             ValueError: The attachment is read-only, or closed; the value does not fit.
             IndexError, KeyError, TypeError: See ``write_to_shared_memory``.
         """
         if not self.segment.writeable:
             raise ValueError(f"Segment {self.name!r} is attached read-only. Attach without `read_only=True` to write.")
-        write_to_shared_memory(self.space, index, value, self._current(0))
-
-    def _current(self, index: int) -> Memory:
-        return self.memory if self._places is None or self.n == 0 else self._at(self._places(index)[0])
+        write_to_shared_memory(self.space, index, value, self.memory)
 
     def _at(self, slot: int) -> Memory:
         """The memory of one slot; the only one is all there is."""
         if self._slots == 1:
-            return self.memory
+            return self._whole
         memory = self._memories.get(slot)
         if memory is None:
-            memory = self._memories[slot] = at_slot(self.memory, slot % self._slots)
+            memory = self._memories[slot] = at_slot(self._whole, slot % self._slots)
         return memory
 
     def close(self) -> None:

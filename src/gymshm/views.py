@@ -21,6 +21,7 @@ from .values import TextCode, fit, shown
 __all__ = [
     "ArrayLeaf",
     "Memory",
+    "SlotsLeaf",
     "TextLeaf",
     "assemble",
     "at_slot",
@@ -39,11 +40,11 @@ _MOST_ROWS = 4096
 
 
 class ArrayLeaf:
-    """The handle of one array of numbers in a segment.
+    """The handle of one array of numbers in a segment, or of one slot of it.
 
     Attributes:
         segment: Where it lives.
-        view: The array, shape ``(*lead, *shape)``: zero-copy, and it keeps the mapping alive. None once the segment was
+        view: The array, shape ``(n, *shape)``: zero-copy, and it keeps the mapping alive. None once the segment was
             closed in this process.
         dtype: The dtype.
         shape: The shape of one environment's value.
@@ -57,6 +58,7 @@ class ArrayLeaf:
     __slots__ = (
         "__weakref__",
         "_number",
+        "_slot",
         "dtype",
         "high",
         "low",
@@ -69,12 +71,12 @@ class ArrayLeaf:
         "view",
     )
 
-    def __init__(self, segment: Segment, number: tuple[int, int]) -> None:
-        """The leaf at ``number``, that is (field, leaf of the field)."""
+    def __init__(self, segment: Segment, number: tuple[int, int], slot: int | None = None) -> None:
+        """The leaf at ``number``, that is (field, leaf of the field), and ``slot``, if the field has some."""
         leaf = _leaf(segment, number)
         lead = segment.header.layout.fields[number[0]].lead
-        self.segment, self._number, self.versions = segment, number, segment.versions
-        self.view: np.ndarray | None = segment.array(leaf)
+        self.segment, self._number, self._slot, self.versions = segment, number, slot, segment.versions
+        self.view: np.ndarray | None = self._array()
         self.rows: dict[int, np.ndarray] = {}
         self.dtype, self.shape = self.view.dtype, leaf.shape[len(lead) :]
         self.n = lead[-1] if lead else 1
@@ -121,14 +123,11 @@ class ArrayLeaf:
 
     def get_obj(self) -> memoryview:
         """The leaf's bytes as a writable buffer, as ``multiprocessing.Array`` has it for gymnasium's own functions."""
-        segment = self.segment
-        return segment.array(_leaf(segment, self._number)).reshape(-1).view(np.uint8).data
+        return self._array().reshape(-1).view(np.uint8).data
 
-    def at_slot(self, slot: int) -> ArrayLeaf:
-        """The same leaf, seen at index ``slot`` of its first leading dimension: its view has shape ``(n, *shape)``."""
-        leaf = type(self)(self.segment, self._number)
-        leaf.view = self.live_view()[slot]
-        return leaf
+    def _array(self) -> np.ndarray:
+        array = self.segment.array(_leaf(self.segment, self._number))
+        return array if self._slot is None else array[self._slot]
 
     def release(self) -> None:
         """Gives up the view; the segment calls it."""
@@ -137,12 +136,13 @@ class ArrayLeaf:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """As a name: the other process attaches, once for all leaves."""
-        return _leaf_by_name, (type(self), self.segment.name, self.segment.header.digest, self._number)
+        return _leaf_by_name, (type(self), self.segment.name, self.segment.header.digest, self._number, self._slot)
 
     def __repr__(self) -> str:
-        """Its line of the segment's layout: path, dtype, shape, bytes, offset."""
+        """Its line of the segment's layout: path, dtype, shape, bytes, offset; and its slot, if it has one."""
         row = row_of(self.segment.header, self._number)
         where = f"{row.nbytes} bytes at {row.offset} in {self.segment.name!r}"
+        where += "" if self._slot is None else f", slot {self._slot}"
         return f"<gymshm leaf {row.path}: {row.dtype} {row.shape}, {where}>"
 
     def _repr_html_(self) -> str:
@@ -165,9 +165,9 @@ class TextLeaf(ArrayLeaf):
 
     __slots__ = ("code",)
 
-    def __init__(self, segment: Segment, number: tuple[int, int]) -> None:
-        """The leaf at ``number``, that is (field, leaf of the field)."""
-        super().__init__(segment, number)
+    def __init__(self, segment: Segment, number: tuple[int, int], slot: int | None = None) -> None:
+        """As of any leaf."""
+        super().__init__(segment, number, slot)
         coded = list(leaf_nodes(segment.header.layout.fields[number[0]].description))[number[1]]
         assert isinstance(coded, Coded), coded
         self.code = TextCode(coded.characters, coded.max_length)
@@ -185,12 +185,66 @@ class TextLeaf(ArrayLeaf):
         return self.code.decode(self.live_view())
 
 
+class SlotsLeaf(ArrayLeaf):
+    """The handle of one array of a field with slots, all of them: its view has shape ``(slots, n, *shape)``.
+
+    Values are read and written through the handles that :meth:`at_slot` gives. This one refuses that: an environment's
+    index would be taken for a slot's.
+
+    Args:
+        segment: Where it lives.
+        number: (field, leaf of the field).
+        kind: The class of those handles.
+    """
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, segment: Segment, number: tuple[int, int], kind: type[ArrayLeaf]) -> None:
+        """The leaf at ``number``."""
+        super().__init__(segment, number)
+        self._kind = kind
+
+    def at_slot(self, slot: int) -> ArrayLeaf:
+        """The handle of one slot: its view has shape ``(n, *shape)``."""
+        return self._kind(self.segment, self._number, slot)
+
+    def check(self, value: Any) -> Any:
+        """Refuses to be written to.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise self._refusal()
+
+    def read(self) -> Any:
+        """Refuses to be read from.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise self._refusal()
+
+    def _refusal(self) -> TypeError:
+        return TypeError(
+            f"Expected the memory of one slot, whose arrays have shape (n, *shape), got all slots: {self!r}."
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """As a name."""
+        return _leaf_by_name, (type(self), self.segment.name, self.segment.header.digest, self._number, self._kind)
+
+
 def _leaf(segment: Segment, number: tuple[int, int]) -> Leaf:
     return segment.header.layout.leaves[number[0]][number[1]]
 
 
-def _leaf_by_name(cls: type[ArrayLeaf], name: str, digest: bytes, number: tuple[int, int]) -> ArrayLeaf:
-    return cls(attach_once(name, digest), number)
+def _leaf_by_name(cls: type[ArrayLeaf], name: str, digest: bytes, number: tuple[int, int], which: Any) -> ArrayLeaf:
+    return cls(attach_once(name, digest), number, which)
+
+
+def _handle(segment: Segment, number: tuple[int, int], kind: type[ArrayLeaf]) -> ArrayLeaf:
+    has_slots = len(segment.header.layout.fields[number[0]].lead) > 1
+    return SlotsLeaf(segment, number, kind) if has_slots else kind(segment, number)
 
 
 def assemble(segment: Segment, field: int = 0, foreign: Callable[[str], Memory] = lambda path: ()) -> Memory:
@@ -211,12 +265,12 @@ def _assemble(
 ) -> Memory:
     # No closure that calls itself: that would be a cycle, and keep the segment until garbage is collected.
     if isinstance(description, Array):
-        return ArrayLeaf(segment, next(numbers))
+        return _handle(segment, next(numbers), ArrayLeaf)
     if isinstance(description, Coded):
-        return TextLeaf(segment, next(numbers))
+        return _handle(segment, next(numbers), TextLeaf)
     if isinstance(description, Foreign):
         return foreign(description.type_name)
-    selector = (ArrayLeaf(segment, next(numbers)),) if isinstance(description, Union) else ()
+    selector = (_handle(segment, next(numbers), ArrayLeaf),) if isinstance(description, Union) else ()
     children = [_assemble(child, segment, numbers, foreign) for child in description.children]
     if isinstance(description, Branch) and description.keys is not None:
         return dict(zip(description.keys, children, strict=True))
@@ -234,7 +288,7 @@ def leaves(memory: Memory) -> Iterator[ArrayLeaf]:
 
 def at_slot(memory: Memory, slot: int) -> Memory:
     """``memory`` of a field with slots, at one of them: leaves whose views have shape ``(n, *shape)``."""
-    if isinstance(memory, ArrayLeaf):
+    if isinstance(memory, SlotsLeaf):
         return memory.at_slot(slot)
     if isinstance(memory, dict):
         return {key: at_slot(child, slot) for key, child in memory.items()}
