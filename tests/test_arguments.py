@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from gymshm import arguments
-from gymshm.arguments import check_concurrency, check_mode, positive, usable_cpus, workers_for
+from gymshm.arguments import (
+    check_concurrency,
+    check_mode,
+    not_negative,
+    positive,
+    seconds,
+    usable_cpus,
+    workers_for,
+)
 
 
 @pytest.fixture
@@ -135,13 +144,15 @@ def test_the_default_is_bounded_likewise():
     assert workers_for(None, 100, 7) == 7
 
 
-@pytest.mark.parametrize("num_workers", [-1, 1.0, "2"])
+@pytest.mark.parametrize("num_workers", [-1, 1.0, 0.0, "2", "Auto", True, False, np.True_, np.float32(2)])
 def test_what_is_no_number_of_workers_is_refused(num_workers):
-    with pytest.raises(ValueError, match="num_workers"):
+    text = f'Expected num_workers to be None, "auto" or an integer from 0 up, got {num_workers!r}.'
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the whole text is checked
         workers_for(num_workers, 4, None)
+    assert str(caught.value) == text
 
 
-@pytest.mark.parametrize("value", [0, -3, 1.0, None, "1"])
+@pytest.mark.parametrize("value", [0, -3, 1.0, None, "1", True, np.True_])
 def test_positive_names_the_argument_and_what_came(value):
     with pytest.raises(ValueError, match="Expected slots to be a positive integer, got") as caught:
         positive(value, "slots")
@@ -153,12 +164,67 @@ def test_positive_takes_integers_of_numpy():
     assert type(positive(np.uint8(3), "slots")) is int
 
 
+def test_not_negative_takes_0_and_names_the_argument_and_what_came():
+    assert not_negative(0, "max_restarts") == 0
+    assert type(not_negative(np.uint8(3), "max_restarts")) is int
+    for value in (-1, 1.0, None, "3", False):
+        with pytest.raises(ValueError, match="Expected max_restarts to be an integer from 0 up, got") as caught:
+            not_negative(value, "max_restarts")
+        assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (0.25, 0.25),
+        (3, 3.0),
+        (np.float32(0.5), 0.5),
+        (np.int64(7), 7.0),
+        (1e6, 1e6),
+        (math.inf, None),
+        (np.float32("inf"), None),
+        (1e7, None),  # more milliseconds than poll() takes
+        (1e30, None),
+        (10**400, None),  # no float is as large
+    ],
+)
+def test_a_time_limit_is_a_float_or_none_where_it_is_longer_than_anybody_waits(value, expected):
+    limit = seconds(value, "timeout")
+    assert limit == expected
+    assert type(limit) in (float, type(None))
+
+
+@pytest.mark.parametrize("value", [-1, -1e-9, -math.inf, math.nan, np.float64("nan")])
+@pytest.mark.parametrize("zero", [True, False])
+def test_a_time_limit_that_is_too_small_or_no_number_is_refused(value, zero):
+    bound = "from 0 seconds up" if zero else "above 0 seconds"
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the whole text is checked
+        seconds(value, "timeout", zero=zero)
+    assert str(caught.value) == f"Expected timeout {bound}, or None, got {value!r}."
+
+
+def test_0_is_a_time_limit_where_one_may_look_without_waiting():
+    assert seconds(0, "timeout", zero=True) == 0.0
+    with pytest.raises(ValueError, match="Expected step_timeout above 0 seconds, or None, got 0"):
+        seconds(0, "step_timeout")
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_, "3", 1j, [1.0]])
+def test_what_is_no_number_of_seconds_is_refused(value):
+    with pytest.raises(TypeError) as caught:
+        seconds(value, "timeout", zero=True)
+    assert str(caught.value) == f"Expected timeout to be a number of seconds, or None, got {value!r}."
+
+
 def test_max_concurrency_is_none_or_a_positive_integer():
     assert check_concurrency(None) is None
     assert check_concurrency(np.int32(4)) == 4
     # gymnasium's own texts
     with pytest.raises(ValueError, match=r"^`max_concurrency` must be an integer or None, got <class 'float'>\.$"):
         check_concurrency(1.5)
+    with pytest.raises(ValueError, match=r"^`max_concurrency` must be an integer or None, got <class 'bool'>\.$"):
+        check_concurrency(True)
     with pytest.raises(ValueError, match=r"^`max_concurrency` must be a positive or None, got 0\.$"):
         check_concurrency(0)
 

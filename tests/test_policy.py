@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -25,14 +26,19 @@ def clock(monkeypatch):
 def test_the_policy_takes_what_it_is_told():
     assert DeathPolicy.of("raise", 10, 600.0, None) == DeathPolicy(False, 10, 600.0, None)
     assert DeathPolicy.of("restart", 0, 0.5, 2.5) == DeathPolicy(True, 0, 0.5, 2.5)
+    assert DeathPolicy.of("restart", 0, math.inf, math.inf) == DeathPolicy(True, 0, None, None)
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("ignore", 10, 600.0, None), "on_worker_death to be 'raise' or 'restart', got 'ignore'"),
-        (("restart", -1, 600.0, None), "max_restarts from 0 up"),
+        (("restart", -1, 600.0, None), "max_restarts to be an integer from 0 up, got -1"),
+        (("restart", "3", 600.0, None), "max_restarts to be an integer from 0 up, got '3'"),
+        (("restart", True, 600.0, None), "max_restarts to be an integer from 0 up, got True"),
+        (("restart", 2.5, 600.0, None), "max_restarts to be an integer from 0 up, got 2.5"),
         (("restart", 10, 0.0, None), "restart_window above 0"),
+        (("restart", 10, math.nan, None), "restart_window above 0 seconds, or None, got nan"),
         (("restart", 10, 600.0, 0.0), "step_timeout above 0 seconds, or None, got 0.0"),
         (("restart", 10, 600.0, -1.0), "step_timeout above 0 seconds, or None, got -1.0"),
         (("restart", 10, 600.0, float("nan")), "step_timeout above 0 seconds, or None, got nan"),
@@ -73,6 +79,14 @@ def test_deaths_outside_the_window_are_forgotten(clock):
     for _ in range(5):
         deaths.count(death("again"))
         clock[0] += 10.0
+
+
+def test_without_a_window_no_death_is_forgotten(clock):
+    deaths = Deaths(DeathPolicy(True, max_restarts=1, restart_window=None))
+    deaths.count(death("first"))
+    clock[0] += 1e9
+    with pytest.raises(WorkerDiedError, match=r"^second\. That is more than max_restarts=1 of one worker:\n"):
+        deaths.count(death("second"))
 
 
 def test_no_restart_at_all():

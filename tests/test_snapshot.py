@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -162,6 +164,16 @@ def test_no_calm_moment_in_time_is_an_error_that_says_what_to_do():
         envs.step_wait()
         assert onlooker.snapshot(1)[0] == 1
     envs.close()
+
+
+def test_a_time_to_wait_for_calm_is_a_number_of_seconds_or_none():
+    with contextlib.closing(clock_envs(1, num_workers=0)) as envs:
+        envs.reset()
+        with gymshm.attach(envs.segment_name, read_only=True) as onlooker:
+            for timeout in (0, math.inf, None):
+                assert onlooker.snapshot(0, timeout).tolist() == [0, 0]
+            with pytest.raises(ValueError, match="Expected timeout from 0 seconds up, or None, got nan"):
+                onlooker.snapshot(0, math.nan)  # or it would look for calm for ever where there is none
 
 
 def is_stopped(pid: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import multiprocessing
 import os
 import pathlib
@@ -441,6 +442,43 @@ def blocked_by(path: pathlib.Path, when: Any = lambda env, *arguments: True):
     return act
 
 
+#: What is no time limit, and the error that says so.
+NO_TIMEOUTS = [(math.nan, ValueError), (-1, ValueError), (True, TypeError), ("3", TypeError)]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_any_time_may_be_said_in_any_number_that_is_large(num_workers):
+    limits = {"step_timeout": 1e30, "start_timeout": math.inf, "restart_window": math.inf}
+    with contextlib.closing(gymshm.ShmVectorEnv(clocks(2), num_workers=num_workers, **limits)) as envs:
+        for timeout in (math.inf, 1e7, 1e30, 10**400, np.float32("inf"), None):
+            envs.reset_async()
+            assert times(envs.reset_wait(timeout=timeout)[0]) == [0, 0]
+            envs.step_async(zeros(2))
+            assert times(envs.step_wait(timeout=timeout)[0]) == [1, 1]
+            envs.call_async("double", 4)
+            assert envs.call_wait(timeout=timeout) == (8, 8)
+            envs.send(zeros(2), np.arange(2))
+            assert times(envs.recv(timeout=timeout)[0]) == [2, 2]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(("timeout", "error"), NO_TIMEOUTS)
+def test_a_wait_whose_timeout_is_none_loses_nothing(num_workers, timeout, error):
+    with made(2, num_workers=num_workers) as envs:
+        asked = {
+            "reset_wait": envs.reset_async,
+            "step_wait": lambda: envs.step_async(zeros(2)),
+            "call_wait": lambda: envs.call_async("double", 4),
+            "recv": lambda: envs.send(zeros(2), np.arange(2)),
+        }
+        for name, ask in asked.items():
+            ask()
+            with pytest.raises(error, match=rf"^Expected timeout .*, or None, got {timeout!r}\.$"):
+                getattr(envs, name)(timeout=timeout)
+            getattr(envs, name)(timeout=60)
+        assert envs.get_attr("t") == (2, 2)
+
+
 @EVERY_CONTEXT
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_step_that_takes_too_long_can_be_waited_for_again(context, workers, tmp_path):
@@ -750,7 +788,7 @@ def test_spaces_that_cannot_travel_are_an_error_and_nothing_stays():
 
 
 @EVERY_CONTEXT
-@pytest.mark.parametrize("how", [{"timeout": 0.1}, {"timeout": 0}, {"terminate": True}, {"timeout": -1.0}])
+@pytest.mark.parametrize("how", [{"timeout": 0.1}, {"timeout": 0}, {"terminate": True}])
 def test_close_does_not_wait_for_environments_that_are_slow_to_close(context, how, tmp_path):
     envs = clock_envs(2, context=context, act_in_close=blocked_by(tmp_path / "never"))
     processes = envs.processes
@@ -760,14 +798,28 @@ def test_close_does_not_wait_for_environments_that_are_slow_to_close(context, ho
     envs.close(**how)
 
 
-def test_close_lets_environments_close_in_their_time(tmp_path):
+@pytest.mark.parametrize("how", [{}, {"timeout": 60}, {"timeout": math.inf}, {"timeout": 1e30}])
+def test_close_lets_environments_close_in_their_time(how, tmp_path):
     def closed(env):
         time.sleep(0.05)
         (tmp_path / str(env.secret)).touch()
 
-    with made(4, num_workers=2, act_in_close=closed) as envs:
-        told_apart(envs)
+    envs = clock_envs(4, num_workers=2, act_in_close=closed)
+    told_apart(envs)
+    envs.close(**how)
     assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(("timeout", "error"), NO_TIMEOUTS)
+def test_a_close_whose_timeout_is_none_ends_nothing_and_can_be_called_again(num_workers, timeout, error):
+    envs = clock_envs(2, num_workers=num_workers)
+    envs.reset()
+    for options in ({}, {"terminate": True}):
+        with pytest.raises(error, match=rf"^Expected timeout .*, or None, got {timeout!r}\.$"):
+            envs.close(timeout=timeout, **options)
+    assert times(envs.step(zeros(2))[0]) == [1, 1]
+    envs.close()
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -12,8 +12,9 @@ from gymnasium import Space
 __all__ = [
     "check_concurrency",
     "check_mode",
-    "check_seconds",
+    "not_negative",
     "positive",
+    "seconds",
     "split_mask",
     "spread_seeds",
     "usable_cpus",
@@ -22,6 +23,9 @@ __all__ = [
 
 #: Where the kernel tells which cgroups this process is in, and where their files are.
 _OWN_CGROUPS, _CGROUP_MOUNTS = "/proc/self/cgroup", "/sys/fs/cgroup"
+
+#: Seconds, 23 days, from which on a time limit is none: poll() takes little more, for it counts milliseconds in an int.
+_ANY_TIME_SECONDS = 2e6
 
 
 def workers_for(num_workers: Any, num_envs: int, max_concurrency: int | None) -> int:
@@ -37,9 +41,9 @@ def workers_for(num_workers: Any, num_envs: int, max_concurrency: int | None) ->
     """
     if num_workers is None:
         num_workers = usable_cpus()
-    if num_workers == 0:
-        return 0
-    return min(positive(num_workers, "num_workers"), num_envs, max_concurrency or num_envs)
+    if not _is_integer(num_workers) or num_workers < 0:
+        raise ValueError(f'Expected num_workers to be None, "auto" or an integer from 0 up, got {num_workers!r}.')
+    return min(int(num_workers), num_envs, max_concurrency or num_envs)
 
 
 def usable_cpus() -> int:
@@ -85,19 +89,26 @@ def _granted_cpus(folder: str, names: list[str]) -> float:
     return quota / period if quota > 0 and period > 0 else math.inf  # no limit is -1 in version 1
 
 
-def check_seconds(value: Any, name: str) -> None:
-    """Refuses a time limit, an argument called ``name``, that is none.
+def seconds(value: Any, name: str, *, zero: bool = False) -> float | None:
+    """A time limit, an argument called ``name``, as what the system takes; None for any time.
+
+    Args:
+        value: What was given: seconds, or None. Infinity, and more than the system can wait, are any time.
+        name: What the argument is called.
+        zero: Whether 0 seconds are a limit.
 
     Raises:
-        ValueError: It is not above 0.
+        ValueError: It is too small, or no number at all (NaN).
         TypeError: It is neither a real number nor None.
     """
     if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"Expected {name} to be a number of seconds, or None, got {value!r}.")
-    if not value > 0:
-        raise ValueError(f"Expected {name} above 0 seconds, or None, got {value!r}.")
+    if not (value >= 0 if zero else value > 0):
+        bound = "from 0 seconds up" if zero else "above 0 seconds"
+        raise ValueError(f"Expected {name} {bound}, or None, got {value!r}.")
+    return None if value >= _ANY_TIME_SECONDS else float(value)
 
 
 def positive(value: Any, name: str) -> int:
@@ -106,9 +117,25 @@ def positive(value: Any, name: str) -> int:
     Raises:
         ValueError: It is none.
     """
-    if not isinstance(value, int | np.integer) or value < 1:
+    if not _is_integer(value) or value < 1:
         raise ValueError(f"Expected {name} to be a positive integer, got {value!r}.")
     return int(value)
+
+
+def not_negative(value: Any, name: str) -> int:
+    """``value``, an argument called ``name``, as an int from 0 up.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not _is_integer(value) or value < 0:
+        raise ValueError(f"Expected {name} to be an integer from 0 up, got {value!r}.")
+    return int(value)
+
+
+def _is_integer(value: Any) -> bool:
+    """Whether it is an integer; not a bool, which Python counts among them, and which is meant for another argument."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def check_concurrency(value: Any) -> int | None:
@@ -119,7 +146,7 @@ def check_concurrency(value: Any) -> int | None:
     """
     if value is None:
         return None
-    if not isinstance(value, int | np.integer):
+    if not _is_integer(value):
         raise ValueError(f"`max_concurrency` must be an integer or None, got {type(value)}.")
     if value < 1:
         raise ValueError(f"`max_concurrency` must be a positive or None, got {value}.")

@@ -10,6 +10,7 @@ from typing import Any
 
 from gymnasium import spaces as gs
 
+from .arguments import seconds
 from .batches import exact_row
 from .errors import SegmentFormatError
 from .layout import layout_html, layout_text, rows
@@ -119,7 +120,7 @@ class Attachment:
         """
         return read_from_shared_memory(self.space, self.memory, self.n)
 
-    def snapshot(self, index: int, timeout: float = 1.0) -> Any:
+    def snapshot(self, index: int, timeout: float | None = 1.0) -> Any:
         """A copy of environment ``index``'s value that no write was at work on: never half old, half new.
 
         For vector environments, and for memory that was created with ``snapshots=True``; of writers, those of gymshm
@@ -127,11 +128,12 @@ class Attachment:
 
         Args:
             index: The environment, in ``[0, n)``.
-            timeout: Seconds to wait for a moment of calm at most.
+            timeout: Seconds to wait for a moment of calm at most; None for any time.
 
         Raises:
             TimeoutError: There was none in time.
             ValueError: The writers of this segment do not tell when they write; or the attachment is closed.
+            ValueError, TypeError: ``timeout`` is none.
             IndexError: ``index`` is out of range.
         """
         if self._places is None:
@@ -140,7 +142,8 @@ class Attachment:
                 "with `create_shared_memory(..., snapshots=True)`."
             )
         index = checked_index(index, self._whole)
-        deadline = time.monotonic() + timeout
+        limit = seconds(timeout, "timeout", zero=True)
+        deadline = None if limit is None else time.monotonic() + limit
         while True:
             slot, state = before = self._places(index)
             if state is not None:
@@ -149,7 +152,7 @@ class Attachment:
                 fence()
                 if self._places(index) == before:
                     return row
-            if time.monotonic() > deadline:
+            if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(
                     f"Expected a moment in which nobody writes row {index} of segment {self.name!r} within {timeout} "
                     "seconds, got none. Wait longer, or give the vector environment a second slot (`slots=2`)."

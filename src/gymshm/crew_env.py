@@ -15,6 +15,7 @@ from gymnasium import logger
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector.async_vector_env import AsyncState
 
+from .arguments import seconds
 from .compat import VectorEnv
 from .crew import Crew
 from .errors import WorkerDiedError
@@ -112,8 +113,9 @@ class CrewVectorEnv(VectorEnv):
             raise NoAsyncCallError(
                 f"Calling `{state.value}_wait` without any prior call to `{state.value}_async`.", state.value
             )
+        limit = None if timeout is None else seconds(timeout, "timeout", zero=True)
         try:
-            replies = self._crew.wait(timeout)
+            replies = self._crew.wait(limit)
         except multiprocessing.TimeoutError:
             raise multiprocessing.TimeoutError(
                 f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
@@ -199,6 +201,7 @@ class CrewVectorEnv(VectorEnv):
 
         Raises:
             NoAsyncCallError: Nothing was asked.
+            ValueError, TypeError: ``timeout`` is none; it can be called again.
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.
@@ -267,13 +270,16 @@ class CrewVectorEnv(VectorEnv):
         Args:
             timeout: Seconds that the environments are given; None for 15.
             terminate: True does not ask at all.
+
+        Raises:
+            ValueError, TypeError: ``timeout`` is none; nothing was ended, and it can be called again.
         """
+        given = _CLOSE_SECONDS if timeout is None else seconds(timeout, "timeout", zero=True)
         pending, self._state = self._state, AsyncState.DEFAULT
-        seconds = _CLOSE_SECONDS if timeout is None else timeout
         if self._finalizer is not None:
             self._finalizer.cancel()
         try:
-            failures = self._crew.close(0.0 if terminate else max(0.0, seconds))
+            failures = self._crew.close(0.0 if terminate else given)
         finally:
             if self._segment is not None:
                 self._segment.unlink()

@@ -126,7 +126,7 @@ class LocalCrew:
         """What a fork does with the crew that it inherited: its environments are the parent's to close."""
         self._group = None
 
-    def close(self, timeout: float) -> list[Failure]:
+    def close(self, timeout: float | None) -> list[Failure]:
         """Closes the environments; nothing bounds the time that takes."""
         if self._group is None:
             return []

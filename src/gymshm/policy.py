@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arguments import check_seconds
+from .arguments import not_negative, seconds
 from .errors import WorkerDiedError
 
 __all__ = ["DeathPolicy", "Deaths", "derived_seed"]
@@ -20,34 +20,34 @@ class DeathPolicy:
     Attributes:
         restarts: Whether a dead worker is started anew; else its death is raised.
         max_restarts: How many deaths of one worker within ``restart_window`` are restarted; the next one is raised.
-        restart_window: Seconds.
+        restart_window: Seconds; None for any time.
         step_timeout: Seconds that a step or reset may take before its worker counts as hung, and is killed; None for
             any time.
     """
 
     restarts: bool = False
     max_restarts: int = 10
-    restart_window: float = 600.0
+    restart_window: float | None = 600.0
     step_timeout: float | None = None
 
     @classmethod
     def of(
-        cls, on_worker_death: str, max_restarts: int, restart_window: float, step_timeout: float | None
+        cls, on_worker_death: str, max_restarts: int, restart_window: float | None, step_timeout: float | None
     ) -> DeathPolicy:
         """The policy that these arguments of ``ShmVectorEnv`` ask for.
 
         Raises:
             ValueError: One of them is out of range.
+            TypeError: A time is no number.
         """
         if on_worker_death not in ("raise", "restart"):
             raise ValueError(f"Expected on_worker_death to be 'raise' or 'restart', got {on_worker_death!r}.")
-        if max_restarts < 0 or restart_window <= 0:
-            raise ValueError(
-                "Expected max_restarts from 0 up and restart_window above 0 seconds, got "
-                f"{max_restarts!r} and {restart_window!r}."
-            )
-        check_seconds(step_timeout, "step_timeout")
-        return cls(on_worker_death == "restart", max_restarts, restart_window, step_timeout)
+        return cls(
+            on_worker_death == "restart",
+            not_negative(max_restarts, "max_restarts"),
+            seconds(restart_window, "restart_window"),
+            seconds(step_timeout, "step_timeout"),
+        )
 
 
 class Deaths:
@@ -70,12 +70,13 @@ class Deaths:
             WorkerDiedError: There were too many of this worker; it tells of all, the others' included.
         """
         now, policy = time.monotonic(), self._policy
-        self._recent = [past for past in self._recent if now - past[0] < policy.restart_window]
+        window = policy.restart_window
+        self._recent = [past for past in self._recent if window is None or now - past[0] < window]
         self._recent.append((now, death.worker, str(death)))
         if sum(worker == death.worker for _, worker, _ in self._recent) > policy.max_restarts:
             history = "\n".join(f"- {now - when:.1f} s ago: {past}" for when, _, past in self._recent)
-            limit = f"max_restarts={policy.max_restarts} of one worker in {policy.restart_window} s"
-            text = f"{death}. That is more than {limit}:\n{history}"
+            within = "" if window is None else f" in {window} s"
+            text = f"{death}. That is more than max_restarts={policy.max_restarts} of one worker{within}:\n{history}"
             raise WorkerDiedError(text, death.worker, death.envs, death.exitcode, death.during) from death.__cause__
 
 

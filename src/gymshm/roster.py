@@ -128,11 +128,11 @@ class Roster:
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
-    def close(self, timeout: float) -> list[Failure]:
+    def close(self, timeout: float | None) -> list[Failure]:
         """Ends all processes: asks those that are idle or finish in time, then SIGTERM, then SIGKILL. Twice is fine.
 
         Args:
-            timeout: Seconds for the asking; 0 skips it.
+            timeout: Seconds for the asking; 0 skips it, None takes any time.
 
         Returns:
             What environments raised while they were closed.
@@ -141,8 +141,9 @@ class Roster:
             return []
         self._ended = True
         if self.torn:
-            timeout = min(timeout, END_SECONDS)  # some may wait for the rest of a request for ever
-        asked = [worker for worker in self._workers if worker.process is not None] if timeout > 0 else []
+            # Some may wait for the rest of a request for ever.
+            timeout = END_SECONDS if timeout is None else min(timeout, END_SECONDS)
+        asked = [worker for worker in self._workers if worker.process is not None] if timeout != 0 else []
         self._sequence += 1
         for worker in asked:
             with contextlib.suppress(OSError):
@@ -151,7 +152,7 @@ class Roster:
                 elif worker.bell is not None:
                     worker.bell.signal(self._sequence, Operation.CLOSE)
         try:
-            return self._farewells(asked, time.monotonic() + timeout)
+            return self._farewells(asked, deadline_of(timeout))
         finally:  # also where Ctrl-C cuts it short
             end_all(self.processes)
             for worker in self._workers:
@@ -164,13 +165,13 @@ class Roster:
         for worker in self._workers:
             worker.disown()
 
-    def _farewells(self, asked: list[WorkerProcess], deadline: float) -> list[Failure]:
+    def _farewells(self, asked: list[WorkerProcess], deadline: float | None) -> list[Failure]:
         """Waits until the processes have ended, and takes what they say before they do."""
         failures: list[Failure] = []
         connection: Any
         # Of a reply that is torn the rest would be read as something else.
         waiting: dict[Any, WorkerProcess] = {} if self.torn else {worker.connection: worker for worker in asked}
-        while waiting and (ready := wait(list(waiting), max(0.0, deadline - time.monotonic()))):
+        while waiting and (ready := wait(list(waiting), left_until(deadline))):
             for connection in ready:
                 try:
                     packet = connection.recv_bytes()
@@ -181,7 +182,7 @@ class Roster:
                     reply = unpickled(packet, waiting[connection].envs.start)
                     failures += reply.failures if reply.turn == FAREWELL else []
         for worker in asked:
-            worker.process.join(max(0.0, deadline - time.monotonic()))
+            worker.process.join(left_until(deadline))
         return failures
 
 

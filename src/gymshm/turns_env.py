@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .arguments import spread_seeds
+from .arguments import seconds, spread_seeds
 from .crew_env import CrewVectorEnv
 from .errors import WorkerDiedError
 from .exchange import Exchange
@@ -92,6 +92,7 @@ class TurnsVectorEnv(CrewVectorEnv):
 
         Raises:
             NoAsyncCallError: Nobody was asked.
+            ValueError, TypeError: ``timeout`` is none; it can be called again.
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.
@@ -99,7 +100,7 @@ class TurnsVectorEnv(CrewVectorEnv):
         """
         self._check_running()
         try:
-            ids, replies = self._turns.take(self.batch_size, timeout)
+            ids, replies = self._turns.take(self.batch_size, seconds(timeout, "timeout", zero=True))
         except WorkerDiedError as error:
             self._broken = error
             raise

@@ -17,8 +17,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from .arguments import (
     check_concurrency,
     check_mode,
-    check_seconds,
     positive,
+    seconds,
     split_mask,
     spread_seeds,
     usable_cpus,
@@ -160,7 +160,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         start_timeout: float | None = None,
         on_worker_death: str = "raise",
         max_restarts: int = 10,
-        restart_window: float = 600.0,
+        restart_window: float | None = 600.0,
         step_timeout: float | None = None,
     ) -> None:
         """Starts the workers and builds the environments; each of ``env_fns`` is called once, none in this process.
@@ -194,7 +194,7 @@ class ShmVectorEnv(TurnsVectorEnv):
                 (``num_workers=0``) there is nothing to restart.
             max_restarts: How many deaths of one worker within ``restart_window`` seconds are restarted; one more is
                 raised, with the whole history.
-            restart_window: Seconds.
+            restart_window: Seconds; None for any time.
             step_timeout: Seconds that a step or reset may take, also that of a restart; None for any time. A worker
                 that takes longer is killed, and counts as dead; the error tells the Python stack it hung in, which the
                 worker writes down at SIGUSR2 (an environment that handles that signal hides it). Calls and ``render``
@@ -230,7 +230,7 @@ class ShmVectorEnv(TurnsVectorEnv):
                 "place, undo that first."
             )
         self._advisor: Advisor | None = None
-        if num_workers == "auto":
+        if isinstance(num_workers, str) and num_workers == "auto":  # an array would be compared by element
             step_seconds = measure_step(multiprocessing.get_context(context), env_fns[0])
             if step_seconds is None:
                 num_workers = None
@@ -241,15 +241,15 @@ class ShmVectorEnv(TurnsVectorEnv):
                 else:
                     self._advisor = Advisor(num_workers, self.num_envs, usable_cpus())
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
-        check_seconds(start_timeout, "start_timeout")
+        start_timeout = seconds(start_timeout, "start_timeout")
         policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
         self._policy = policy
         if self.num_workers:
             own_context = multiprocessing.get_context(context)
-            name = type(self).__name__
+            name, patience = type(self).__name__, policy.step_timeout
             self._hire(
                 Crew(
-                    Employment(own_context, env_fns, self.autoreset_mode, daemon, name, self.num_workers, step_timeout),
+                    Employment(own_context, env_fns, self.autoreset_mode, daemon, name, self.num_workers, patience),
                     policy,
                 )
             )
@@ -423,6 +423,7 @@ class ShmVectorEnv(TurnsVectorEnv):
 
         Raises:
             NoAsyncCallError: Nothing was asked.
+            ValueError, TypeError: ``timeout`` is none; it can be called again.
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.
@@ -489,6 +490,7 @@ class ShmVectorEnv(TurnsVectorEnv):
 
         Raises:
             NoAsyncCallError: Nothing was asked.
+            ValueError, TypeError: ``timeout`` is none; it can be called again.
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.

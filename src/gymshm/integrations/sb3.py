@@ -54,7 +54,7 @@ class ShmVecEnv(VecEnv):
         *,
         on_worker_death: str = "raise",
         max_restarts: int = 10,
-        restart_window: float = 600.0,
+        restart_window: float | None = 600.0,
         step_timeout: float | None = None,
         start_timeout: float | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class ShmVecEnv(VecEnv):
                 ``TimeLimit.truncated``, ``worker_restarted`` and the last observation that was seen as
                 ``terminal_observation``. Such an episode has no ``episode`` from its ``Monitor``.
             max_restarts: How many deaths of a worker within ``restart_window`` are restarted.
-            restart_window: Seconds.
+            restart_window: Seconds; None for any time.
             step_timeout: Seconds that a step or reset may take before its worker is killed; None for any time.
             start_timeout: Seconds that building the environments may take, also anew; None for any time.
 
