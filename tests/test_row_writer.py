@@ -307,3 +307,74 @@ def test_a_writer_can_be_bound_to_memory_that_travelled():
     again = create_shared_memory(TREE, 2)
     write_to_shared_memory(TREE, 1, value, again)
     assert same(read_from_shared_memory(TREE, memory, 2), read_from_shared_memory(TREE, again, 2))
+
+
+# --- versions of rows -----------------------------------------------------------------------------------------------
+
+
+class Interrupting(np.ndarray):
+    """An array in which Ctrl-C comes before the store."""
+
+    def __setitem__(self, key, value):
+        raise KeyboardInterrupt
+
+
+#: The first leaf is stored through a memoryview, which may refuse; the second, which is not native, by numpy.
+TWO = gs.Dict(a=gs.Box(0, 9, (2,), np.float32), b=gs.Box(0, 9, (2,), np.dtype(">f4")))
+
+
+def two(number):
+    return {key: np.full(2, number, space.dtype) for key, space in TWO.spaces.items()}
+
+
+def test_a_row_is_not_calm_where_a_write_was_interrupted_until_the_next_one_has_come_to_its_end():
+    memory = create_shared_memory(TWO, 2, snapshots=True)
+    versions, whole = memory["a"].versions, memory["b"].view
+    memory["b"].view = whole.view(Interrupting)
+    interrupted = row_writer(TWO, memory, 1)
+    memory["b"].view = whole
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(two(1))
+    assert (memory["a"].view[1].tolist(), whole[1].tolist()) == ([1, 1], [0, 0])  # neither old nor new
+    assert (versions[0], versions[1] % 2) == (0, 1)
+    write = row_writer(TWO, memory, 1)
+    with pytest.raises(ValueError, match="Expected shape"):
+        write({**two(1), "a": np.ones(3, np.float32)})
+    assert versions[1] % 2 == 1
+    write(two(2))
+    assert versions[1] % 2 == 0
+    assert same(read_from_shared_memory(TWO, memory, 2)["b"][1], two(2)["b"])
+
+
+def test_a_row_is_as_calm_as_before_where_nothing_was_written():
+    memory = create_shared_memory(TWO, 2, snapshots=True)
+    versions, write = memory["a"].versions, row_writer(TWO, memory, 1)
+    write(two(1))
+    before = versions[1]
+    for key, value, error in (
+        ("a", np.ones(3, np.float32), ValueError),
+        ("a", np.array(["x", "y"]), TypeError),
+        ("b", np.ones(3, np.float32), ValueError),
+    ):
+        with pytest.raises(error) as caught:
+            write({**two(2), key: value})
+        assert caught.value.path == f"value[{key!r}]"
+        assert versions[1] == before
+        assert (memory["a"].view[1] == 1).all()
+
+
+def test_a_row_is_calm_after_a_write_whose_value_is_converted_or_not_aligned():
+    memory = create_shared_memory(gs.Dict(a=TWO["a"], c=gs.Box(0, 9, (2,), np.float32)), 1, snapshots=True)
+    write = row_writer(gs.Dict(a=TWO["a"], c=gs.Box(0, 9, (2,), np.float32)), memory, 0)
+    crooked = np.zeros(9, np.uint8)[1:].view(np.float32)
+    crooked[...] = 3
+    seen = []
+    for a in (np.array([3, 3]), crooked, np.full(2, 3, np.float32)):
+        for c in (crooked, [3, 3]):
+            write({"a": a, "c": c})
+            assert (memory["a"].view == 3).all()
+            assert (memory["c"].view == 3).all()
+            seen.append(memory["a"].versions[0])
+            memory["a"].view[...] = memory["c"].view[...] = 0
+    assert seen == sorted(set(seen))
+    assert not any(version % 2 for version in seen)

@@ -250,6 +250,49 @@ def test_a_version_is_even_again_after_every_write_that_came_to_its_end():
     assert (memory.versions[0], memory.versions[1]) == (0, versions[-1])
 
 
+class Interrupting(np.ndarray):
+    """An array in which Ctrl-C comes before the store."""
+
+    def __setitem__(self, key, value):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("value", [np.ones(2, np.uint8), [1, 1]], ids=["as it is", "converted"])
+def test_a_row_is_not_calm_where_a_write_was_interrupted_until_the_next_one_has_come_to_its_end(value):
+    space = gs.Dict(a=BYTES, b=BYTES)
+    memory = create_shared_memory(space, 2, snapshots=True)
+    versions, whole = memory["a"].versions, memory["b"].view
+    memory["b"].view = whole.view(Interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        write_to_shared_memory(space, 1, {"a": value, "b": value}, memory)
+    assert (memory["a"].view[1].tolist(), whole[1].tolist()) == ([1, 1], [0, 0])  # neither old nor new
+    assert (versions[0], versions[1] % 2) == (0, 1)
+    memory["b"].view = whole
+    with pytest.raises(ValueError, match="Expected shape"):
+        write_to_shared_memory(space, 1, {"a": [1], "b": value}, memory)
+    assert versions[1] % 2 == 1
+    write_to_shared_memory(space, 1, {"a": value, "b": value}, memory)
+    assert versions[1] % 2 == 0
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_row_stays_calm_where_a_handler_raises():
+    class Custom(gs.Space):
+        """A space that a handler writes."""
+
+    def write(space, index, value, memory):
+        raise RuntimeError("not today")
+
+    create_shared_memory.register(Custom, lambda space, n=1, ctx=None: [None] * n)
+    write_to_shared_memory.register(Custom, write)
+    space = gs.Tuple([BYTES, Custom()])
+    memory = create_shared_memory(space, 1, snapshots=True)
+    with pytest.raises(RuntimeError, match="not today"):
+        write_to_shared_memory(space, 0, (np.ones(2, np.uint8), None), memory)
+    assert not memory[0].view.any()
+    assert memory[0].versions[0] == 0  # nothing of ours was written, so nobody had to wait
+
+
 def test_no_index_is_in_range_of_no_rows():
     with pytest.raises(IndexError, match=r"Expected an integer index in \[0, 0\), got int 0"):
         write_to_shared_memory(BYTES, 0, np.zeros(2, np.uint8), create_shared_memory(BYTES, 0))

@@ -103,15 +103,7 @@ class _Source:
         self._numbers = itertools.count(1)
 
     def text(self) -> str:
-        """The source; around the stores, it changes the row's version as ``write_to_shared_memory`` does."""
-        begin, end = [], []
-        if self._versions is not None:
-            row = f"{self._name('w', self._versions)}[{self._index}]"
-            begin = [f"version = {row} | 1", f"{row} = version", "fence()"]
-            end = ["finally:", "    fence()", f"    {row} = version + 1"]
-            self.names["fence"] = store_fence
-            if STORES_ARE_ORDERED:
-                del begin[2], end[1]
+        """The source."""
         return "\n".join(
             [
                 "def write(value):",
@@ -123,14 +115,29 @@ class _Source:
                 "        fits = False",
                 "    if not fits:",
                 "        return slow(value)",
-                *(f"    {line}" for line in begin),
-                "    try:",
-                *(f"        {line}" for line in [*self._first, *self._stores] or ["pass"]),
-                "    except ValueError:",
-                "        slow(value)",
-                *(f"    {line}" for line in end),
+                *(f"    {line}" for line in self._storing()),
             ]
         )
+
+    def _storing(self) -> list[str]:
+        """The lines that store; around them, they change the row's version as ``write_to_shared_memory`` does."""
+        if self._versions is None:
+            return _trying([*self._first, *self._stores] or ["pass"], ["slow(value)"])
+        row = f"{self._name('w', self._versions)}[{self._index}]"
+        self.names["fence"] = store_fence
+        fences = [] if STORES_ARE_ORDERED else ["fence()"]
+        return [
+            f"before = {row}",
+            "version = before | 1",
+            f"{row} = version",
+            *fences,
+            # Where what comes first fails, all is as it was before. Else the version is even again only at the end: who
+            # is interrupted in between leaves it odd.
+            *(_trying(self._first, [f"{row} = before", "return slow(value)"]) if self._first else ()),
+            *(_trying(self._stores, ["return slow(value)"]) if self._stores else ()),
+            *fences,
+            f"{row} = version + 1",
+        ]
 
     def visit(self, space: gs.Space[Any], memory: Memory, value: str) -> None:
         """Adds what it takes to write the part ``space`` of the tree; ``value`` is the variable that has its value."""
@@ -197,6 +204,11 @@ class _Source:
         name = f"{prefix}{next(self._numbers)}"
         self.names[name] = meaning
         return name
+
+
+def _trying(lines: list[str], remedy: list[str]) -> list[str]:
+    """``lines``; and ``remedy``, where they don't take the value."""
+    return ["try:", *(f"    {line}" for line in lines), "except ValueError:", *(f"    {line}" for line in remedy)]
 
 
 def _row(leaf: ArrayLeaf, index: int) -> np.ndarray:

@@ -89,17 +89,20 @@ def write_to_shared_memory(space: gs.Space[Any], index: int, value: Any, shared_
 def _store_versioned(pending: Pending, index: int, versions: memoryview) -> None:
     """The second pass, for memory whose rows have versions.
 
-    A version is odd while its row is neither old nor new, also where a writer died in between: onlookers wait for even.
+    A version is odd while its row is neither old nor new, also where the writer died in between, or was interrupted:
+    onlookers wait for even, which the next write that comes to its end makes it.
     """
+    # Handlers, which come first, may raise: before the version is odd, for nothing of ours was written then.
+    while type(pending[0][0]) is _ForeignRows:
+        rows, value = pending.pop(0)
+        rows[index] = value
     version = versions[index] | 1
     versions[index] = version
     store_fence()
-    try:
-        for leaf, stored in pending:
-            leaf.view[index] = stored
-    finally:
-        store_fence()
-        versions[index] = version + 1
+    for leaf, stored in pending:
+        leaf.view[index] = stored
+    store_fence()
+    versions[index] = version + 1
 
 
 def collect(space: gs.Space[Any], value: Any, memory: Memory, pending: Pending) -> None:
