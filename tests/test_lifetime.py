@@ -354,3 +354,32 @@ def test_a_segment_is_one_mapping_and_one_descriptor():
     del attachment, arrays
     assert count() == (1, 1)
     assert views
+
+
+def test_what_is_collected_while_the_temporary_directory_is_looked_for_does_not_look_for_it(tmp_path):
+    # The standard library does so below a lock, and a collection may come anywhere.
+    printed = check_python(
+        """
+        import gc, tempfile
+        import gymshm
+        from gymnasium.spaces import Discrete
+
+        gc.disable()
+        memory = gymshm.create_shared_memory(Discrete(3), 2)
+        gymshm.segment_of(memory).unlink()  # as closing a vector environment does
+        cycle = [memory]
+        cycle.append(cycle)
+        del memory, cycle
+        candidates = tempfile._candidate_tempdir_list
+
+        def collected():
+            print(gc.collect() > 0)
+            return candidates()
+
+        tempfile._candidate_tempdir_list = collected
+        assert tempfile.tempdir is None
+        tempfile.gettempdir()
+        """,
+        timeout=30,
+    )
+    assert printed == "True\n"

@@ -60,8 +60,12 @@ class Backing:
     path: str | None = None
 
     def unlink(self) -> bool:
-        """Removes the name; False where it is gone, or leads to something else by now (fact 4)."""
-        removed = links.unlink(self.name, self.identity) or self._unlink_object()
+        """Removes the name; False where it is gone, or leads to something else by now (fact 4).
+
+        Finalizers call it, wherever garbage collection runs: it takes no lock. Looking for a link would, the first time
+        that a process looks for its temporary directory; and who has made a file has done that.
+        """
+        removed = self._unlink_object() if self.path is None else links.unlink(self.name, self.identity)
         tracker.forget(self.name, self.identity)  # not where that failed: the tracker may yet be allowed to
         return removed
 
