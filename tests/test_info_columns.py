@@ -77,6 +77,7 @@ class Workers:
             reply = group.step(0)
             travels = reply is not None and reply is not ALL_IN_COLUMNS
             replies.append(unpickled(pickled(reply, group.start), group.start) if travels else reply)
+        self.reader.take_note(replies)
         common = self.reader.common(replies)
         return replies, batch(self.reader.told(replies), adder(len(infos))) if common is None else common
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import multiprocessing
@@ -609,6 +610,25 @@ def test_who_hangs_is_restarted_like_who_died(context, fate):
     assert times(result) == [1, 1, 2, 2]
     assert result[3].tolist() == [True, True, False, False]
     assert times(envs.step(fates(4))) == [0, 0, 3, 3]
+    envs.close()
+
+
+@pytest.mark.parametrize("wait", ["step", "recv"])
+def test_several_that_hang_are_all_killed_where_the_first_is_an_error(wait):
+    envs = mortals(8, num_workers=4, on_worker_death="raise", step_timeout=1.0)
+    if wait == "step":
+        envs.reset()
+        envs.step_async(fates(8, env0=HANG, env2=HANG, env7=HANG))
+    else:
+        envs.async_reset()
+        envs.recv()
+        envs.send(fates(8, env0=HANG, env2=HANG, env7=HANG), range(8))
+    processes = envs.processes
+    results = iter(envs.step_wait if wait == "step" else envs.recv, None)
+    with pytest.raises(WorkerDiedError, match="did not finish within step_timeout"):
+        collections.deque(results)
+    codes = [process.exitcode for process in processes]
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL, None, -signal.SIGKILL]
     envs.close()
 
 

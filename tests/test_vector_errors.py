@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import math
 import multiprocessing
 import os
@@ -11,7 +12,9 @@ import pathlib
 import signal
 import sys
 import time
+import traceback
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -113,10 +116,34 @@ def test_that_holds_under_every_start_method(context):
         assert times(envs.step(zeros(2))[0]) == [3, 3]
 
 
-@BOTH
+@pytest.mark.parametrize("cause", [None, KeyError("the reason")])
+def test_in_process_it_is_the_very_exception_with_its_own_traceback_and_nothing_keeps_it(cause):
+    def act(env, action):
+        error = Unpicklable("7@joint")
+        raised.append(weakref.ref(error))
+        try:
+            raise error from cause
+        finally:
+            del error  # else its traceback would hold it
+
+    raised: list[Any] = []
+    with made(1, num_workers=0, act=act) as envs:
+        envs.reset()
+        gc.disable()
+        try:
+            envs.step(zeros(1))
+        except Unpicklable as error:
+            is_it, function = error is raised[0](), traceback.extract_tb(error.__traceback__)[-1].name
+            keeps_its_cause = cause is None or error.__cause__ is cause
+        finally:
+            gc.enable()
+        assert (is_it, function, keeps_its_cause) == (True, "act", True)
+        assert raised[0]() is None
+
+
 @pytest.mark.parametrize("make", [lambda: Unbuildable(7, "joint"), lambda: Unpicklable("7@joint")])
-def test_an_exception_that_cannot_travel_is_a_runtime_error_with_its_repr_and_traceback(num_workers, make):
-    with made(2, num_workers=num_workers, act=raising(make, at=1)) as envs:
+def test_an_exception_that_cannot_travel_is_a_runtime_error_with_its_repr_and_traceback(make):
+    with made(2, act=raising(make, at=1)) as envs:
         envs.reset()
         with pytest.raises(RuntimeError) as caught:
             envs.step(zeros(2))

@@ -38,7 +38,8 @@ _SERVING: Final = Stage.SERVING  # looked up at every step: see ``worker.STEP``
 #: What ``step_timeout`` is for. Calls may be about anything.
 _LIMITED = frozenset({Operation.STEP, Operation.STEP_WITH, Operation.RESET})
 
-#: A sleep that is this many seconds too long was no sleep: this process was stopped, and its workers probably, too.
+#: Between two looks lies a sleep. One that is this many seconds too long was none: this process was stopped, and its
+#: workers probably, too.
 _OVERSLEPT_SECONDS = 1.0
 
 
@@ -60,6 +61,8 @@ class Crew(RestartingRoster):
         # How many of the workers' replies to what they were asked have been taken, from the first worker on.
         self._taken = len(self._workers)
         self._replies: list[Reply | None] = []
+        # When, in what is waited for now, workers that may hang were looked at last.
+        self._looked_at = 0.0
 
     def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
         """As a roster does; from then on there is a way to ask all of them."""
@@ -92,6 +95,7 @@ class Crew(RestartingRoster):
         if self._rebuilding:
             for number in sorted(self._rebuilding):
                 self._renew(self._workers[number], None, None, None)
+        self._taken = 0
         self._sequence = sequence = self._sequence + 1
         self._during = _NAMES[operation]
         self._request = operation, slot, packed
@@ -99,7 +103,6 @@ class Crew(RestartingRoster):
             now = time.monotonic()
             for worker in self._workers:
                 worker.asked_at = now
-        self._taken = 0
         asleep = self._bells.post(sequence, operation, slot)
         if mark is not None:
             mark()
@@ -127,6 +130,8 @@ class Crew(RestartingRoster):
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds; calling again goes on waiting.
         """
         workers, sequence = self._workers, self._sequence
+        if self._policy.step_timeout is not None:
+            self._looked_at = time.monotonic()
         if self._bells.spin(sequence):
             self._taken = len(workers)
             self._exchange.seen_slot[0] = self._request[1]
@@ -174,6 +179,11 @@ class Crew(RestartingRoster):
         return self.nothing_to_add if self._replies.count(None) == len(workers) else self._replies
 
     @property
+    def is_busy(self) -> bool:
+        """Whether something was asked, or might have been, that not all have answered."""
+        return self._taken < len(self._workers)
+
+    @property
     def _pending(self) -> list[WorkerProcess]:
         """The workers whose reply has not been taken yet."""
         return self._workers[self._taken :]
@@ -185,27 +195,32 @@ class Crew(RestartingRoster):
             WorkerDiedError: One is dead, or hangs.
             multiprocessing.TimeoutError: ``deadline`` is over.
         """
-        left, limit, before = left_until(deadline), self._limit(), time.monotonic()
+        left, limit, now = left_until(deadline), self._limit(), time.monotonic()
         naps = [SLEEP_SECONDS] if left is None else [SLEEP_SECONDS, left]
         # Who is being restarted is asked again, and looked after, when its turn to be waited for comes.
         asked = [other for other in self._pending if other.stage is _SERVING]
         if limit is not None:
-            naps += [max(0.0, other.asked_at + limit - before) for other in asked]
+            naps += [max(0.0, other.asked_at + limit - now) for other in asked]
         sentinels = [other.process.sentinel for other in asked]
         try:
-            worker.bell.sleep(sequence, min(naps), sentinels)
+            rang = worker.bell.sleep(sequence, min(naps), sentinels)
         except (EOFError, OSError):
             raise worker.died(self._during) from None
-        now = time.monotonic()
-        overslept = now - before - SLEEP_SECONDS
-        for other in asked:
+        if limit is not None:
+            now = time.monotonic()
+            overslept, self._looked_at = now - self._looked_at - SLEEP_SECONDS, now
             if overslept > _OVERSLEPT_SECONDS:
-                other.asked_at += overslept
-            if not other.bell.heard(sequence):
-                if not other.process.is_alive():
-                    raise other.died(self._during)
-                if limit is not None and now >= other.asked_at + limit:
-                    raise other.hung(self._during, self._told_limit())
+                for other in asked:
+                    other.asked_at += overslept
+        if rang:
+            return  # with many workers, a look at each takes longer than what was waited for
+        late = [other for other in asked if not other.bell.heard(sequence)]
+        for other in late:
+            if limit is not None and now >= other.asked_at + limit and other.process.is_alive():
+                other.foreseen = other.hung(self._during, self._told_limit())
+        for other in late:
+            if not other.process.is_alive():
+                raise other.died(self._during)
         if left == 0 and not worker.bell.heard(sequence):
             raise multiprocessing.TimeoutError
 
@@ -288,7 +303,11 @@ class Crew(RestartingRoster):
         Raises:
             Exception: A payload can't be pickled; nothing was asked.
         """
-        self.post(Operation.TURN_RESET, payloads=payloads, mark=mark)
+        try:
+            self.post(Operation.TURN_RESET, payloads=payloads, mark=mark)
+        except BaseException:
+            self.torn |= self.is_busy
+            raise
         self._taken = len(self._workers)
 
     def take_turn_payload(self, number: int) -> Reply | None:
@@ -337,11 +356,13 @@ class Crew(RestartingRoster):
         Raises:
             WorkerDiedError: One did, and is not restarted.
         """
+        for number in hung:  # first: where one death is raised, nobody comes back to the others
+            worker = self._workers[number]
+            if worker.stage is Stage.SERVING:
+                worker.foreseen = worker.hung(self._during, self._told_limit())
         for worker in self._workers:
             if worker.stage is not Stage.SERVING:
                 death = None
-            elif worker.number in hung:
-                death = worker.hung(self._during, self._told_limit())
             elif worker.number in gone or not worker.process.is_alive():
                 death = worker.died(self._during)
             else:

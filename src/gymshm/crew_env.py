@@ -120,44 +120,60 @@ class CrewVectorEnv(VectorEnv):
             raise multiprocessing.TimeoutError(
                 f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
             ) from None
-        except WorkerDiedError as error:
-            self._broken, self._state = error, AsyncState.DEFAULT
+        except BaseException as error:
+            self._refuse_after(error, f"{state.value}_wait")
             raise
-        except KeyboardInterrupt:
-            if self._crew.torn:
-                self._tear(f"{state.value}_wait")
-            raise
-        self._state = _DEFAULT
         if replies is self._crew.nothing_to_add:
+            self._state = _DEFAULT
             return replies
+        # In this order: who is interrupted in between calls again, and gets the same replies.
+        self._take_note(replies)
+        self._state = _DEFAULT
         for reply in replies:
             if reply is not None and reply.failures:
-                self._drop(replies)
-                raise self._raised([failure for reply in replies if reply is not None for failure in reply.failures])
+                raise self._raised(self._failures_in(replies))
         return replies
+
+    @staticmethod
+    def _failures_in(replies: Sequence[Reply | None]) -> list[Failure]:
+        """The failures, taken out of ``replies``: of one's own exception, its traceback would hold them for ever."""
+        failures: list[Failure] = []
+        for reply in replies:
+            if reply is not None:
+                failures += reply.failures
+                reply.failures = []
+        return failures
 
     def _ask(self, state: AsyncState, operation: Operation, slot: int, payloads: Sequence[Any] | None = None) -> None:
         """Posts a request to all workers, whose replies are waited for in ``state``."""
+        before = self._slot
+        self._slot, self._state = slot, state
         try:
             self._crew.post(operation, slot, payloads)
-            self._slot, self._state = slot, state
-        except WorkerDiedError as error:
+        except BaseException as error:
+            self._slot, self._state = before, _DEFAULT
+            self._crew.torn |= self._crew.is_busy
+            self._refuse_after(error, f"{state.value}_async")
+            raise
+
+    def _refuse_after(self, error: BaseException, caller: str) -> None:
+        """Refuses all further calls, if ``error`` left the workers in a state from which nothing can go on.
+
+        A worker died; or something was raised in the middle of a request, or of a reply, by the handler of a signal:
+        Ctrl-C, a batch system's, a deadline's.
+        """
+        if isinstance(error, WorkerDiedError):
             self._broken = error
-            raise
-        except KeyboardInterrupt:
-            self._tear(f"{state.value}_async")
-            raise
+        elif self._crew.torn:
+            self._broken = RuntimeError(
+                f"`{caller}` was interrupted in the middle of talking to the workers, some of which may be a call "
+                f"ahead. Close this {type(self).__name__} and make another one."
+            )
+        if self._broken is not None:
+            self._state = _DEFAULT
 
-    def _tear(self, caller: str) -> None:
-        """Refuses all further calls: an interrupt came in the middle of a request, or of a reply."""
-        self._crew.torn, self._state = True, AsyncState.DEFAULT
-        self._broken = RuntimeError(
-            f"`{caller}` was interrupted in the middle of talking to the workers, some of which may be a call ahead. "
-            f"Close this {type(self).__name__} and make another one."
-        )
-
-    def _drop(self, replies: Sequence[Reply | None]) -> None:
-        """Takes what later replies build on out of ``replies`` that nobody gets, since the call failed."""
+    def _take_note(self, replies: Sequence[Reply | None]) -> None:
+        """Keeps of ``replies`` what later ones build on, whatever becomes of this call; twice is as once."""
 
     def _raised(self, failures: list[Failure]) -> BaseException:
         """What to raise for ``failures``; reports each in gymnasium's own words, which people search logs for."""

@@ -26,10 +26,13 @@ from typing import Final
 
 from .ordering import STORES_ARE_ORDERED, fence
 
-__all__ = ["LINE_WORDS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "Doorbells", "sleep_on"]
+__all__ = ["LINE_WORDS", "MOST_ARGUMENTS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "Doorbells", "sleep_on"]
 
 #: Words (int64) of a line: a cache line of its own.
 LINE_WORDS: Final = 8
+
+#: How many arguments a message can have, from 0 up: it has 16 bits for them.
+MOST_ARGUMENTS: Final = 1 << 16
 
 #: How long a waiter spins before it sleeps. Long enough for the turn-around of cheap environments, short enough that
 #: a waiting parent takes next to nothing from its workers.
@@ -77,7 +80,7 @@ class Doorbell:
         Args:
             sequence: A number greater than those before.
             word: What goes with it, below 256.
-            argument: What else goes with it, below 65,536.
+            argument: What else goes with it, below :data:`MOST_ARGUMENTS`.
         """
         if not STORES_ARE_ORDERED:
             fence()
@@ -128,7 +131,7 @@ class Doorbell:
             fence()
         return True
 
-    def sleep(self, sequence: int, seconds: float, sentinels: Iterable[int] = ()) -> None:
+    def sleep(self, sequence: int, seconds: float, sentinels: Iterable[int] = ()) -> bool:
         """Sleeps until the other side rings, ``sentinels`` tell of an end, or ``seconds`` are over; may return early.
 
         Args:
@@ -136,18 +139,22 @@ class Doorbell:
             seconds: At most, and never longer than :data:`SLEEP_SECONDS`.
             sentinels: Descriptors that become readable when a process ends.
 
+        Returns:
+            Whether the other side had something to say, as opposed to an end or to the time being over.
+
         Raises:
             EOFError, OSError: The other side is gone.
         """
         self.lie_down()
         try:
             if self.heard(sequence):
-                return
+                return True
             ready = sleep_on([self], sentinels, seconds)
         finally:
             self.get_up()
         if ready and not self.heard(sequence):
             self.drop_ring()
+        return bool(ready)
 
     def lie_down(self) -> None:
         """Says that this side sleeps; whoever waits looks once more after that, and then sleeps."""

@@ -41,14 +41,20 @@ class EnvGroup:
     Args:
         start: Index of the first.
         autoreset_mode: What happens after the end of an episode.
+        capture: Makes a failure of the exception of an environment.
 
     Attributes:
         building: Index of the environment that was built last, or failed to be.
     """
 
-    def __init__(self, start: int, autoreset_mode: AutoresetMode) -> None:
+    def __init__(
+        self,
+        start: int,
+        autoreset_mode: AutoresetMode,
+        capture: Callable[[int, BaseException], Failure] = capture,
+    ) -> None:
         """Has no environments yet."""
-        self.start, self.autoreset_mode = start, autoreset_mode
+        self.start, self.autoreset_mode, self._failure = start, autoreset_mode, capture
         self.envs: list[Env[Any, Any]] = []
         self.building = start
 
@@ -372,7 +378,7 @@ class EnvGroup:
         index = self.start + i
         if isinstance(error, Mismatch):
             error = error.as_error(index, call).with_traceback(error.__traceback__)
-        return capture(index, error)
+        return self._failure(index, error)
 
 
 def _number(reward: Any) -> float:

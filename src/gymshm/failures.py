@@ -76,12 +76,12 @@ def _pickled(error: BaseException) -> bytes | None:
 def rebuild(failures: list[Failure]) -> BaseException:
     """The exception to raise for ``failures``: the last of them, with every worker's traceback as its cause.
 
-    One that was raised in this process is given as it is.
+    One that was raised in this process is given itself, and keeps a cause of its own.
     """
     last = failures[-1]
-    if last.raised is not None:
-        return last.raised
-    error: BaseException | None = None
+    error = last.raised
+    if error is not None and error.__cause__ is not None:
+        return error
     if last.pickled is not None:
         try:
             error = pickle.loads(last.pickled)

@@ -11,7 +11,8 @@ What comes out is, byte for byte, what ``VectorEnv._add_info`` makes of the info
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,22 +114,42 @@ class ColumnReader:
     def __init__(self, exchange: Exchange, shares: Sequence[range]) -> None:
         """Knows no schema yet."""
         self._columns = exchange.info_columns
-        self._num_envs = exchange.terms.num_envs
         self._shares = shares
         self._schemas: list[Schema | None] = [None] * len(shares)
+        self._latest: Sequence[Reply | None] = ()
+        # What makes the arrays of a batch, by their keys, where all workers have one schema; none where they have not.
+        self._common: list[tuple[str, Callable[[], np.ndarray]]] = []
+        self._all = np.ones(exchange.terms.num_envs, np.bool_)
+
+    def take_note(self, replies: Sequence[Reply | None]) -> None:
+        """Has to come first, once the replies of a step, or of any other request, are there; twice is as once.
+
+        A schema in them holds from the next replies on.
+        """
+        if replies is self._latest:
+            return
+        for worker, reply in enumerate(self._latest):
+            if reply is not None and reply.schema is not None:
+                self._schemas[worker] = reply.schema
+                self._common = self._in_common()
+        self._latest = replies
 
     def common(self, replies: Sequence[Reply | None]) -> dict[str, Any] | None:
         """The batched infos, where every environment's stands in columns of one schema; else None: see :meth:`told`."""
+        if not self._common or replies.count(ALL_IN_COLUMNS) != len(replies):
+            return None
+        return {key: make() for key, make in self._common}
+
+    def _in_common(self) -> list[tuple[str, Callable[[], np.ndarray]]]:
         schema = self._schemas[0]
-        if schema is None or any(reply is not ALL_IN_COLUMNS for reply in replies):
-            return None
-        if any(other != schema for other in self._schemas):
-            return None
-        infos: dict[str, Any] = {}
+        if schema is None or self._schemas.count(schema) != len(self._schemas):
+            return []
+        arrays: list[tuple[str, Callable[[], np.ndarray]]] = []
         for key, cls, column in self._of(schema):
-            infos[key] = column.astype(cls)  # a copy, of the dtype that gymnasium's array has for this type
-            infos[f"_{key}"] = np.ones(self._num_envs, np.bool_)
-        return infos
+            # Copies, of the dtype that gymnasium's array has for this type.
+            make = column.copy if column.dtype == cls else functools.partial(column.astype, cls)
+            arrays += [(key, make), (f"_{key}", self._all.copy)]
+        return arrays
 
     def told(self, replies: Sequence[Reply | None]) -> dict[int, dict[str, Any]]:
         """The info of each environment that gave one, one by one, in the order of the environments."""
@@ -142,14 +163,7 @@ class ColumnReader:
                 columns = self._of(schema)
                 infos.update((env, {key: cls(column[env]) for key, cls, column in columns}) for env in rows)
             infos.update(reply.infos)
-        self.learn(replies)
         return dict(sorted(infos.items()))
-
-    def learn(self, replies: Sequence[Reply | None]) -> None:
-        """Takes note of the schemas that are new from the next step on."""
-        for worker, reply in enumerate(replies):
-            if reply is not None and reply.schema is not None:
-                self._schemas[worker] = reply.schema
 
     def _of(self, schema: Schema) -> list[tuple[str, type, np.ndarray]]:
         free = {kind: iter(columns) for kind, columns in self._columns.items()}

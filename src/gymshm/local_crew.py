@@ -1,6 +1,7 @@
 """A crew without processes: the same requests, carried out in the calling process as they are posted. For debugging.
 
-Exceptions come to the caller as they were raised, so a debugger stops where they happen.
+Environments' exceptions come to the caller as they were raised, so that a debugger stops where they happen: once all
+environments had their turn, as with workers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gymnasium import Env
 from .compat import AutoresetMode
 from .env_group import EnvGroup
 from .exchange import Exchange
-from .failures import Failure, capture
+from .failures import Failure, capture, keep
 from .ordering import store_fence
 from .reply import Reply
 from .restarts import TurnKeeper
@@ -33,7 +34,7 @@ class LocalCrew:
     """
 
     processes: Sequence[Any] = ()
-    torn = False
+    torn = is_busy = False
     nothing_to_add: Sequence[Reply | None] = (None,)
 
     def __init__(self, env_fns: Sequence[Callable[[], Env[Any, Any]]], autoreset_mode: AutoresetMode) -> None:
@@ -41,14 +42,14 @@ class LocalCrew:
         self._env_fns, self._autoreset_mode = env_fns, autoreset_mode
         self.shares = [range(len(env_fns))]
         self._group: EnvGroup | None = None
-        self._reply: Reply | None = None
+        self._replies: Sequence[Reply | None] = self.nothing_to_add
         self.seeds: Sequence[int | None] = [None] * len(env_fns)
         self._told: collections.deque[Reply] = collections.deque()
         self._sequence = 0
 
     def start(self, timeout: float | None) -> list[Report]:
         """Builds the environments; ``timeout`` can't be kept here."""
-        group = EnvGroup(0, self._autoreset_mode)
+        group = EnvGroup(0, self._autoreset_mode, keep)
         group.build(self._env_fns)
         self._group = group
         return [report(group)]
@@ -65,19 +66,25 @@ class LocalCrew:
         """Carries out ``operation``."""
         assert self._group is not None
         group = self._group
-        message, self._slot = self._announce(operation, slot), slot
-        if operation is STEP:
-            self._reply = group.step(slot)
-        elif operation is Operation.STEP_WITH:
+        if operation is not STEP and operation is Operation.STEP_WITH:
             assert payloads is not None
             # As pickling does: environments may keep them, and the caller may go on using them.
-            self._reply = group.step(slot, copy.deepcopy(payloads[0]))
+            payloads = copy.deepcopy(payloads)
+        self.is_busy = True
+        message, self._slot = self._announce(operation, slot), slot
+        if operation is STEP:
+            reply = group.step(slot)
+        elif operation is Operation.STEP_WITH:
+            assert payloads is not None
+            reply = group.step(slot, payloads[0])
         else:
             assert payloads is not None
             perform = {Operation.RESET: group.reset, Operation.CALL: group.call, Operation.SET_ATTR: group.set_attr}
-            self._reply = perform[operation](*payloads[0])  # type: ignore[operator]
+            reply = perform[operation](*payloads[0])  # type: ignore[operator]
+        self._replies = self.nothing_to_add if reply is None else (reply,)
         store_fence()
         self._reply_line[0] = message
+        self.is_busy = False
 
     def _announce(self, operation: int, slot: int = 0) -> int:
         """Writes down what is under way, as a parent of workers does: onlookers go by it (see ``snapshot``)."""
@@ -89,8 +96,7 @@ class LocalCrew:
     def wait(self, timeout: float | None = None) -> Sequence[Reply | None]:
         """The reply to what was posted; there is nothing to wait for."""
         self._seen_slot[0] = self._slot
-        reply = self._reply
-        return self.nothing_to_add if reply is None else (reply,)
+        return self._replies
 
     def post_turns(self, workers: Iterable[int]) -> None:
         """Serves the environments that are asked."""
@@ -105,11 +111,13 @@ class LocalCrew:
 
     def _serve_turns(self, resets: Any) -> None:
         assert self._group is not None
+        self.is_busy = True
         for i, reply in self._group.turns(resets, lambda: False):
             if reply is not None:
                 reply.turn = i
                 self._told.append(reply)
             self._group.end_turn(i, reply is not None)
+        self.is_busy = False
 
     def take_turn_payload(self, number: int) -> Reply | None:
         """The next thing to tell of a turn that is done."""

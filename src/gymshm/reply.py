@@ -123,15 +123,28 @@ def unpickled(packet: bytes, start: int) -> Reply:
     Args:
         packet: What :func:`pickled` made.
         start: Index of the worker's first environment.
+
+    Raises:
+        Exception: What the handler of a signal raised meanwhile.
     """
     turn, size = _HEAD.unpack_from(packet)
     rest = _HEAD.size + size
     try:
         reply: Reply = pickle.loads(memoryview(packet)[rest:])
     except Exception as error:
+        if _can_be_rebuilt(memoryview(packet)[rest:]):
+            raise  # it came from the handler of a signal, and is no failure of an environment
         reply = Reply()
         if size:
             reply.schema = pickle.loads(memoryview(packet)[_HEAD.size : rest])
         reply.failures.append(capture(turn if turn >= 0 else start, error))
     reply.turn = turn
     return reply
+
+
+def _can_be_rebuilt(pickled: memoryview) -> bool:
+    try:
+        pickle.loads(pickled)
+    except Exception:
+        return False
+    return True

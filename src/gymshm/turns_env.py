@@ -12,7 +12,6 @@ import numpy as np
 
 from .arguments import seconds, spread_seeds
 from .crew_env import CrewVectorEnv
-from .errors import WorkerDiedError
 from .exchange import Exchange
 from .policy import DeathPolicy
 from .turns import Turns, batch_of_turns
@@ -53,10 +52,15 @@ class TurnsVectorEnv(CrewVectorEnv):
         self._check_turns()
         self._begin_turns()
         seeds = spread_seeds(seed, self.num_envs)
-        told = zip(seeds, self._crew.seeds, strict=True)
-        self._crew.seeds = [old if new is None else new for new, old in told]
-        self._turns.ask_resets(seeds, options)
         self._in_turns = True
+        try:
+            self._turns.ask_resets(seeds, options)
+        except BaseException as error:
+            self._refuse_after(error, "async_reset")
+            raise
+        finally:
+            self._in_turns = bool(self._turns.pending.any())
+        self._crew.seeds = [old if new is None else new for new, old in zip(seeds, self._crew.seeds, strict=True)]
 
     def send(self, actions: Any, env_id: Any) -> None:
         """Asks the environments ``env_id`` for a step each; :meth:`recv` gives those that are ready.
@@ -75,8 +79,14 @@ class TurnsVectorEnv(CrewVectorEnv):
             self._check_turns()
         self._check_running()
         self._begin_turns()
-        self._turns.ask(actions, env_id)
-        self._in_turns = bool(self._turns.pending.any())
+        self._in_turns = True
+        try:
+            self._turns.ask(actions, env_id)
+        except BaseException as error:
+            self._refuse_after(error, "send")
+            raise
+        finally:
+            self._in_turns = bool(self._turns.pending.any())
 
     def recv(self, timeout: float | None = None) -> StepResult:
         """Waits until ``batch_size`` environments are ready, whichever they are, and gives their results.
@@ -101,8 +111,8 @@ class TurnsVectorEnv(CrewVectorEnv):
         self._check_running()
         try:
             ids, replies = self._turns.take(self.batch_size, seconds(timeout, "timeout", zero=True))
-        except WorkerDiedError as error:
-            self._broken = error
+        except BaseException as error:
+            self._refuse_after(error, "recv")
             raise
         finally:
             self._in_turns = bool(self._turns.pending.any())

@@ -29,6 +29,7 @@ from .compat import AutoresetMode, batch_differing_spaces
 from .create import can_be_packed
 from .crew import Crew
 from .dispatch import iterate
+from .doorbell import MOST_ARGUMENTS
 from .exchange import Exchange, Terms
 from .info_columns import ColumnReader
 from .infos import batch, batch_with_ends
@@ -215,6 +216,8 @@ class ShmVectorEnv(TurnsVectorEnv):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.num_envs = len(env_fns)
         self.slots = positive(slots, "slots")
+        if self.slots > MOST_ARGUMENTS:
+            raise ValueError(f"Expected slots of at most {MOST_ARGUMENTS}, got {slots}. Use shorter rollouts.")
         self.batch_size = self.num_envs if batch_size is None else positive(batch_size, "batch_size")
         if self.batch_size > self.num_envs:
             raise ValueError(f"Expected batch_size of at most {self.num_envs} environments, got {batch_size}.")
@@ -410,10 +413,12 @@ class ShmVectorEnv(TurnsVectorEnv):
         slot = self._next_slot()
         if slot != self._slot and not all(mask):
             self._exchange.carry_over(self._slot, slot, np.logical_not(mask))
-        told = zip(seeds, mask, self._crew.seeds, strict=True)
-        self._crew.seeds = [new if chosen and new is not None else old for new, chosen, old in told]
         payloads = [(slot, seeds[e.start : e.stop], options, mask[e.start : e.stop]) for e in self._crew.shares]
         self._ask(AsyncState.WAITING_RESET, Operation.RESET, slot, payloads)
+        self._crew.seeds = [
+            new if chosen and new is not None else old
+            for new, chosen, old in zip(seeds, mask, self._crew.seeds, strict=True)
+        ]
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Waits for :meth:`reset_async` and gives what :meth:`reset` gives.
@@ -557,8 +562,8 @@ class ShmVectorEnv(TurnsVectorEnv):
             self.single_observation_space, self._exchange.observations[self._slot], self.num_envs
         )
 
-    def _drop(self, replies: Sequence[Reply | None]) -> None:
-        self._infos.learn(replies)
+    def _take_note(self, replies: Sequence[Reply | None]) -> None:
+        self._infos.take_note(replies)
 
     def _take_observations(self, replies: Sequence[Reply | None]) -> Any:
         if not self._observe:
