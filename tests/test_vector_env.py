@@ -696,6 +696,17 @@ def test_calls_reach_every_environment(num_workers):
         assert envs.call_wait() == (10, 10, 10)
 
 
+class Named(Clock):
+    def named(self, *, name):
+        return name, self.t
+
+
+@BOTH
+def test_a_method_of_an_environment_may_have_an_argument_called_name(num_workers):
+    with contextlib.closing(ShmVectorEnv([Named] * 2, num_workers=num_workers)) as envs:
+        assert envs.call("named", name=3) == ((3, 0),) * 2
+
+
 @BOTH
 def test_an_attribute_is_set_to_one_value_or_to_one_for_each(num_workers):
     with made(3, num_workers=num_workers) as envs:

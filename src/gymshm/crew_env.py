@@ -186,7 +186,7 @@ class CrewVectorEnv(VectorEnv):
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of every environment, or gets an attribute of it; a tuple of the ``n`` results.
 
         Raises:
