@@ -554,6 +554,28 @@ envs.close()
     check_python(code, cwd=HERE)
 
 
+def test_a_fork_after_all_descriptors_were_closed_is_quiet_and_owns_nothing():
+    code = script("""
+several = [clock_envs(2, context="fork") for _ in range(3)]
+for envs in several:
+    envs.reset()
+tell(several[0])
+os.closerange(3, 4096)
+child = os.fork()
+if child == 0:
+    for envs in several:
+        try:
+            envs.reset()
+        except RuntimeError as error:
+            assert f"belongs to process {os.getppid()}" in str(error), error
+        else:
+            os._exit(1)
+    os._exit(0)
+os._exit(os.waitpid(child, 0)[1] != 0)
+""")
+    check_nothing_left(check_python(code, cwd=HERE))
+
+
 def test_a_process_of_multiprocessing_harms_nothing():
     with contextlib.closing(clock_envs(2)) as envs:
         envs.reset()

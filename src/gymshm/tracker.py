@@ -114,11 +114,14 @@ def _launch() -> None:
 
 def _after_fork() -> None:
     """In the child: lets go of the parent's tracker, which otherwise would wait for the child, too."""
-    if _tracker._fd is not None:
-        os.close(_tracker._fd)
-        _tracker._fd = _tracker._pid = None
-    _watched.clear()
-    _lock.release()
+    try:
+        if _tracker._fd is not None:
+            with contextlib.suppress(OSError):  # who becomes a daemon closes all descriptors first, and then forks
+                os.close(_tracker._fd)
+            _tracker._fd = _tracker._pid = None
+        _watched.clear()
+    finally:
+        _lock.release()  # or no thread of the child would ever start one
 
 
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork)

@@ -247,7 +247,8 @@ class WorkerProcess:
         """In a fork of the parent: lets go of the process, which multiprocessing would take for a child of the fork."""
         multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
         for end in self.own_ends():
-            end.close()
+            with contextlib.suppress(OSError):  # who becomes a daemon closes all descriptors first, and then forks
+                end.close()
 
     def discharge(self) -> None:
         """Lets go of a process that has ended."""
