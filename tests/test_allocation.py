@@ -214,6 +214,24 @@ def test_the_warning_tells_what_was_needed_what_there_is_and_how_to_get_more_onc
     assert warning.filename == __file__
 
 
+@pytest.mark.parametrize("package", ["gymshm", "gymshm.integrations", "gymshm.cli"])
+def test_the_warning_points_to_who_called_whatever_part_of_the_package_is_in_between(package):
+    between = {"__package__": package}
+    exec(compile("def call(function, *args): return function(*args)", "in between", "exec"), between)
+    with pytest.warns(FallbackWarning) as caught:
+        between["call"](between["call"], allocation.create_file, None, 100, b"", FULL)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("package", ["gymshmallows", "somebody.gymshm", "", None])
+def test_others_are_no_part_of_it(package):
+    between = {"__package__": package}
+    exec(compile("def call(function, *args): return function(*args)", "theirs", "exec"), between)
+    with pytest.warns(FallbackWarning) as caught:
+        between["call"](allocation.create_file, None, 100, b"", FULL)
+    assert caught[0].filename == "theirs"
+
+
 def test_a_warning_that_is_an_error_leaves_nothing():
     with pytest.raises(FallbackWarning):  # as pytest is configured here
         allocation.create_file(f"{PREFIX}-warned", 100, b"", FULL)

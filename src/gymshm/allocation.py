@@ -187,7 +187,7 @@ def _descriptor_of_mapping(identity: tuple[int, int], besides: int) -> int:
 
 def _warn_of_file(nbytes: int, reason: NoRoomError) -> None:
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+    while frame.f_back is not None and (frame.f_globals.get("__package__") or "").partition(".")[0] == __package__:
         frame, level = frame.f_back, level + 1  # to the caller's own line
     warnings.warn(
         FallbackWarning(
