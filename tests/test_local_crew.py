@@ -44,6 +44,25 @@ def test_during_a_step_no_row_of_the_only_slot_is_calm():
     onlooker.close()
 
 
+class Uncopyable:
+    """As an action, it can't be handed over."""
+
+    def __deepcopy__(self, memo):
+        raise RuntimeError("not this one")
+
+
+def test_a_step_that_never_began_leaves_all_calm():
+    envs = gymshm.ShmVectorEnv(clocks(2), num_workers=0)
+    envs.reset()
+    envs.step(zeros(2))
+    with pytest.raises(RuntimeError, match="not this one"):
+        envs.step([np.int64(0), Uncopyable()])
+    with gymshm.attach(envs.segment_name, read_only=True) as onlooker:
+        assert onlooker.snapshot(1, timeout=0.0).tolist() == [1, 1]
+    assert envs.step(zeros(2))[0].tolist() == [[2, 2], [2, 2]]
+    envs.close()
+
+
 @pytest.mark.parametrize("actions", [zeros(2), [np.int64(0), "x"]], ids=["in the segment", "by hand"])
 def test_during_a_step_the_slot_before_is_calm(actions):
     seen = []

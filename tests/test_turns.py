@@ -60,6 +60,50 @@ def drain(envs: ShmVectorEnv) -> dict[int, int]:
             told[env] = t
 
 
+class Halves(np.ndarray):
+    """Numbers that are read in two looks, with what happens in between; once."""
+
+    between: Callable[[], Any] = staticmethod(lambda: None)
+
+    def __rshift__(self, bits: int) -> np.ndarray:
+        numbers = np.asarray(self)
+        first = numbers[:1] >> bits
+        between, Halves.between = Halves.between, staticmethod(lambda: None)
+        between()
+        return np.concatenate([first, numbers[1:] >> bits])
+
+
+def test_what_is_told_of_one_that_was_not_seen_to_be_done_is_not_taken_for_another(tmp_path, monkeypatch):
+    gate = tmp_path / "gate"
+
+    def act(env, action):
+        while not gate.exists():
+            time.sleep(0.001)
+
+    with made(2, num_workers=1, batch_size=1, env={"info": lambda t: {"text": f"time {t}"}, "act": act}) as envs:
+        envs.reset()
+        turns, done = envs._turns, envs._turns._done
+        monkeypatch.setattr(turns, "_done", done.view(Halves))
+
+        def both_end():
+            gate.touch()
+            wait_until(lambda: done[1] >> 1 == turns._asked[1])
+
+        monkeypatch.setattr(Halves, "between", staticmethod(both_end))
+        envs.send(zeros(2), [0, 1])
+        told = [envs.recv(timeout=60) for _ in range(2)]
+        assert [(ids_of(result), result[4]["text"].tolist()) for result in told] == [
+            ([1], ["time 1"]),
+            ([0], ["time 1"]),
+        ]
+        envs.send(zeros(2), [0, 1])
+        told = [envs.recv(timeout=60) for _ in range(2)]
+        assert sorted((ids_of(result), result[4]["text"].tolist()) for result in told) == [
+            ([0], ["time 2"]),
+            ([1], ["time 2"]),
+        ]
+
+
 @BOTH
 def test_a_fence_stands_between_actions_and_asking_and_between_being_done_and_results(num_workers, monkeypatch):
     done: list[str] = []

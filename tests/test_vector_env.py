@@ -97,6 +97,7 @@ def test_a_custom_worker_is_refused_with_a_way_out():
         {"autoreset_mode": "Never"},
         {"num_workers": -1},
         {"slots": 0},
+        {"slots": (1 << 16) + 1},
         {"context": "thread"},
     ],
 )
