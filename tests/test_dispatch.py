@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import types
+import weakref
 
 import gymnasium.vector.utils as gymnasium_utils
 import numpy as np
@@ -12,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from hypothesis import given
 
 import gymshm
-from gymshm import create_shared_memory, describe, iterate, read_from_shared_memory, write_to_shared_memory
+from gymshm import create_shared_memory, describe, dispatch, iterate, read_from_shared_memory, write_to_shared_memory
 from gymshm.spaces import BUILT_IN
 from gymshm.views import ArrayLeaf
 from strategies import spaces_with_values
@@ -248,6 +250,115 @@ def test_a_subclass_of_a_built_in_space_works_as_its_base_does(base):
         write_to_shared_memory(whole, 1, part, memory)
         assert same(row(whole, read_from_shared_memory(whole, memory, 2), 1), part)
     assert gymshm.attach(gymshm.segment_of(memory).name).space == gs.Dict(a=base(*arguments))
+
+
+class Base(gs.Box):
+    """Stands between a built-in space and a subclass."""
+
+
+class Derived(Base):
+    """A subclass of a subclass of a built-in space."""
+
+
+class Branch(gs.Dict):
+    """A subclass of a built-in space that has parts."""
+
+
+def written_often(space, value):
+    """Memory of ``space`` that was written to and read from more than once, so that all is remembered that can be."""
+    memory = create_shared_memory(space, 2)
+    for _ in range(3):
+        write_to_shared_memory(space, 1, value, memory)
+        assert same(row(space, read_from_shared_memory(space, memory, 2), 1), value)
+    return memory
+
+
+#: What may come late: (on whose functions, for which class).
+LATER = [(functions, cls) for functions in (FUNCTIONS, THEIRS) for cls in (Base, Derived)]
+
+
+@pytest.mark.parametrize(("functions", "cls"), LATER)
+@pytest.mark.parametrize("wrap", ["root", "Dict", "Tuple"])
+def test_a_handler_for_a_subclass_is_obeyed_from_then_on(wrap, functions, cls):
+    in_space, in_value, out_of_batch = WRAPS[wrap]
+    value = np.array([1, 2], np.float32)
+    space = in_space(Derived(0, 9, (2,)))
+    memory = written_often(space, in_value(value))
+    seen = []
+    functions[2].register(cls, lambda space, index, value, memory: seen.append((index, value)))
+    write_to_shared_memory(space, 1, in_value(value * 2), memory)
+    assert same(seen[0][1], value * 2)
+    functions[1].register(cls, lambda space, memory, n=1: "read by handler")
+    assert out_of_batch(read_from_shared_memory(space, memory, 2)) == "read by handler"
+    functions[0].register(cls, lambda space, n=1, ctx=None: ["made by handler"])
+    made = create_shared_memory(space, 2)
+    assert (made if wrap == "root" else out_of_batch(made)) == ["made by handler"]
+    assert used(gs.Box(0, 9, (2,)), value) is None
+
+
+def test_a_rule_for_a_subclass_is_obeyed_from_then_on():
+    space = Derived(0, 9, (2,))
+    memory = written_often(space, np.array([1, 2], np.float32))
+    describe.register(Base, lambda space: gs.Box(0, 9, (3,), np.float64))
+    with pytest.raises(ValueError, match=r"Expected shape \(2,\), got shape \(3,\)"):
+        write_to_shared_memory(space, 0, np.zeros(3), memory)
+    assert create_shared_memory(space, 2).view.shape == (2, 3)
+
+
+def test_a_handler_for_a_subclass_with_parts_is_obeyed_from_then_on():
+    space, value = Branch(a=gs.Discrete(9)), {"a": np.int64(3)}
+    memory = written_often(space, value)
+    seen = []
+    gymnasium_utils.write_to_shared_memory.register(Branch, lambda space, index, value, memory: seen.append(value))
+    write_to_shared_memory(space, 0, value, memory)
+    assert seen == [value]
+
+
+def test_a_handler_for_a_built_in_space_is_for_its_subclasses_from_then_on():
+    space, value = Derived(0, 9, (2,)), np.array([1, 2], np.float32)
+    memory = written_often(space, value)
+    seen = []
+    write_to_shared_memory.register(gs.Box, lambda space, index, value, memory: seen.append(index))
+    write_to_shared_memory(space, 1, value * 2, memory)
+    assert seen == [1]
+    assert memory.view[1].tolist() == [1, 2]
+
+
+def test_a_subclass_is_refused_what_its_base_is_also_once_it_is_known():
+    known, plain = Derived(0, 9, (2,)), gs.Box(0, 9, (2,))
+    memories = [written_often(space, np.array([1, 2], np.float32)) for space in (known, plain)]
+    told = []
+    for space, memory in zip((known, plain), memories, strict=True):
+        for index, value in ((0, [1]), (2, [1, 2]), (0, ["x", "y"]), (0, {})):
+            with pytest.raises((ValueError, TypeError, IndexError)) as caught:
+                write_to_shared_memory(space, index, value, memory)
+            told.append((type(caught.value), str(caught.value)))
+        with pytest.raises(ValueError, match="Expected n=2"):
+            read_from_shared_memory(space, memory, 3)
+    assert told[:4] == told[4:]
+
+
+def test_what_serves_a_subclass_is_found_out_once(monkeypatch):
+    space = gs.Dict(a=Derived(0, 9, (2,)), b=Branch(c=gs.OneOf([Derived(0, 9, (2,))])))
+    value = {"a": np.array([1, 2], np.float32), "b": {"c": (0, np.array([3, 4], np.float32))}}
+    memory = written_often(space, value)
+    monkeypatch.setattr(dispatch.Function, "custom", lambda self, cls: pytest.fail(f"looked for {cls} again"))
+    write_to_shared_memory(space, 1, value, memory)
+    assert same(read_from_shared_memory(space, memory, 2)["a"][1], value["a"])
+
+
+def test_subclasses_are_remembered_no_longer_than_they_live_and_only_so_many(monkeypatch):
+    monkeypatch.setattr(dispatch, "_MOST_SUBCLASSES", 3)
+    gone = []
+    for number in range(8):
+        cls = type(f"Sub{number}", (gs.Box,), {})
+        written_often(cls(0, 9, (2,)), np.array([1, 2], np.float32))
+        gone.append(weakref.ref(cls))
+        for function in dispatch._functions:
+            assert len(function._subclasses) <= 3
+    del cls
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 8
 
 
 def test_one_rule_packs_a_custom_space_and_who_attaches_by_name_sees_it():

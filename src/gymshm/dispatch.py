@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+from weakref import ref
 
 import gymnasium.vector.utils as gymnasium_utils
 from gymnasium import spaces as gs
@@ -31,6 +32,8 @@ __all__ = ["Function", "Handler", "Registering", "iterate", "refresh", "register
 #: The module of gymnasium's own handlers: tells them from a third party's.
 _GYMNASIUM_HOME = "gymnasium.vector.utils.shared_memory"
 
+#: How many subclasses a function remembers at most: programs may make new ones all the time.
+_MOST_SUBCLASSES = 1024
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result", covariant=True)
@@ -91,6 +94,8 @@ class Function:
             self._ours.register(space, handler)
         self.plain: dict[type, Handler] = dict(self._built_in)
         self._seen: list[Any] = []
+        self._subclasses: dict[ref[type], Handler] = {}
+        self._registered = 0
         self.refresh()
         _functions.append(self)
 
@@ -106,6 +111,7 @@ class Function:
                 return lambda func: self.register(cls, func)
         else:
             registered = self._ours.register(cls, func)
+        self._subclasses.clear()
         self.refresh()
         return registered
 
@@ -115,6 +121,7 @@ class Function:
         if registered == self._seen:
             return False
         self._seen = registered
+        self._subclasses.clear()
         overridden = [space for space in self.plain if self.custom(space) is not None]
         for space in overridden:
             del self.plain[space]
@@ -132,6 +139,26 @@ class Function:
     def dispatch(self, cls: type) -> Handler:
         """The handler for ``cls``; for a built-in space or a subclass of one that nobody overrode, our own code."""
         return self.custom(cls) or self._ours.dispatch(cls)
+
+    def of_subclass(self, cls: type) -> Handler | None:
+        """What :meth:`remember` gave for ``cls``; None where it never did, or something was registered since."""
+        # Other people's functions do not tell when that happens.
+        registered = len(self._theirs.registry) + len(describe.registry)
+        if registered != self._registered:
+            self._registered = registered
+            self._subclasses.clear()
+        return self._subclasses.get(ref(cls))
+
+    def remember(self, cls: type) -> Handler:
+        """Our code for ``cls``, a subclass of a built-in space for which there is no handler and no rule.
+
+        It is remembered: to find that out takes ten times as long as to read or write a small value.
+        """
+        handler: Handler = self._ours.dispatch(cls)
+        if len(self._subclasses) == _MOST_SUBCLASSES:
+            self._subclasses.clear()
+        self._subclasses[ref(cls)] = handler
+        return handler
 
     def refuse(self, space: Any) -> Exception:
         """The error for a space that nobody handles (4)."""

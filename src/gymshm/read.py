@@ -36,13 +36,16 @@ def read_from_shared_memory(space: gs.Space[Any], shared_memory: Memory, n: int 
 
 
 def _read_custom(space: gs.Space[Any], memory: Memory, n: int) -> Any:
+    handler = _read.of_subclass(type(space))
+    if handler is not None:
+        return handler(space, memory, n)
     handler = _read.custom(type(space))
     if handler is not None:
         return handler(space, memory, n=n)
     described = _read.stand_in(space)
     if described is not space:
         return read_from_shared_memory(described, memory, n)
-    return _read.dispatch(type(space))(space, memory, n)
+    return _read.remember(type(space))(space, memory, n)
 
 
 def _read_leaf(space: gs.Space[Any], memory: Memory, n: int) -> Any:
@@ -86,7 +89,8 @@ def _read_one_of(space: gs.OneOf[Any], memory: Memory, n: int) -> Any:
 
 def _row(space: gs.Space[Any], batch: Any, i: int) -> Any:
     """Environment ``i``'s value out of a ``batch`` that :func:`read_from_shared_memory` gave for ``space``."""
-    if type(space) not in _readers and _read.custom(type(space)) is None:
+    cls = type(space)
+    if cls not in _readers and _read.of_subclass(cls) is None and _read.custom(cls) is None:
         described = _read.stand_in(space)
         if described is not space:
             return _row(described, batch, i)

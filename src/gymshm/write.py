@@ -51,7 +51,7 @@ def write_to_shared_memory(space: gs.Space[Any], index: int, value: Any, shared_
         type(value) is ndarray
         and type(shared_memory) is ArrayLeaf
         and type(index) is int
-        and type(space) in _writers
+        and (type(space) in _writers or _write.of_subclass(type(space)) is _leaf)
         and value.dtype is shared_memory.dtype
         and value.shape == shared_memory.shape
         and index in (rows := shared_memory.rows)
@@ -115,6 +115,10 @@ def collect(space: gs.Space[Any], value: Any, memory: Memory, pending: Pending) 
 
 
 def _collect_custom(space: gs.Space[Any], value: Any, memory: Memory, pending: Pending) -> None:
+    handler = _write.of_subclass(type(space))
+    if handler is not None:
+        handler(space, value, memory, pending)
+        return
     handler = _write.custom(type(space))
     if handler is not None:
         # Before all arrays, behind the handlers that come before it in the tree.
@@ -125,7 +129,7 @@ def _collect_custom(space: gs.Space[Any], value: Any, memory: Memory, pending: P
     if described is not space:
         collect(described, value, memory, pending)
     else:
-        _write.dispatch(type(space))(space, value, memory, pending)
+        _write.remember(type(space))(space, value, memory, pending)
 
 
 class _ForeignRows:
