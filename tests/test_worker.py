@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import pickle
@@ -15,12 +16,13 @@ from gymnasium import spaces as gs
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from environments import Clock, clocks
+from gymshm import ShmVectorEnv
 from gymshm.compat import AutoresetMode
 from gymshm.env_group import EnvGroup
 from gymshm.exchange import Terms
 from gymshm.failures import Failure
 from gymshm.worker import Operation, Report, Setup, main, report
-from support import wait_until
+from support import CHILD_ENV, check_python, wait_until
 
 FORK = multiprocessing.get_context("fork")
 GO_AWAY = pickle.dumps(None)
@@ -48,6 +50,40 @@ def group_of(fns: list[Any]) -> EnvGroup:
     group = EnvGroup(0, AutoresetMode.NEXT_STEP)
     group.build(fns)
     return group
+
+
+def test_a_forked_worker_has_neither_the_parents_handler_of_sigterm_nor_its_wakeup_descriptor():
+    check_python(
+        """
+        import contextlib, functools, signal, socket
+        from environments import clock_envs
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        signal.signal(signal.SIGTERM, lambda *arguments: print("the parent's handler ran", flush=True))
+        signal.set_wakeup_fd(theirs.fileno())
+        envs = clock_envs(2, context="fork", num_workers=2)
+        processes = envs.processes
+        assert envs.call("apply", functools.partial(signal.getsignal, signal.SIGTERM)) == (signal.SIG_DFL,) * 2
+        assert envs.call("apply", functools.partial(signal.set_wakeup_fd, -1)) == (-1, -1)
+        assert callable(signal.getsignal(signal.SIGTERM))
+        assert signal.set_wakeup_fd(-1) == theirs.fileno()
+        envs.close(terminate=True)
+        assert [process.exitcode for process in processes] == [-signal.SIGTERM] * 2
+        for end in (ours, theirs):
+            end.close()
+        """,
+        env=CHILD_ENV,
+    )
+
+
+@pytest.mark.parametrize("kind", [signal.SIG_IGN, signal.default_int_handler])
+def test_what_an_environment_does_at_sigterm_is_its_own(kind):
+    def make():
+        signal.signal(signal.SIGTERM, kind)
+        return Clock()
+
+    with contextlib.closing(ShmVectorEnv([make], context="fork", num_workers=1)) as envs:
+        assert envs.call("apply", functools.partial(signal.getsignal, signal.SIGTERM)) == (kind,)
 
 
 def test_operations_fit_into_a_message():

@@ -5,7 +5,8 @@ match. From then on a request is a sequence number with an :class:`Operation` (s
 through the connection where there is something that has no place in the segment. The reply is the same number with
 "nothing to add" or "a payload follows". Sequence numbers, not flags: a reply is never taken for another request's.
 
-A worker ends when its parent does, whatever it is doing: a thread watches. Ctrl-C is the parent's to handle.
+A worker ends when its parent does, whatever it is doing: a thread watches. Ctrl-C is the parent's to handle, and what
+the parent does at SIGTERM is no business of a worker: it ends.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ __all__ = [
     "Operation",
     "Report",
     "Setup",
+    "begin",
     "main",
     "report",
 ]
@@ -159,9 +161,7 @@ def main(
         faulthandler.register(STACK_SIGNAL, stack.fileno(), all_threads=False)
     for end in inherited:
         end.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # who started this process has held it back
-    threading.Thread(target=_exit_with_parent, name="gymshm-parent-watch", daemon=True).start()
+    begin()
     with connection, contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         group = _build(connection, env_fns.fn, start, autoreset_mode)
         if group is not None:
@@ -173,6 +173,18 @@ def main(
                 connection.close()  # the parent need not wait for environments that are slow to close
                 with contextlib.suppress(Exception):
                     group.close()
+
+
+def begin() -> None:
+    """What a process for environments does first: leaves signals to its parent, and sees to it that it ends with it."""
+    signal.set_wakeup_fd(-1)  # a fork's leads to the event loop of the parent, which would take our signals for its own
+    if callable(signal.getsignal(signal.SIGTERM)):
+        # A fork's is the parent's, as one that saves a checkpoint before a batch system ends it. Here it would do that
+        # once more for each worker, and keep the worker from ending. An environment may set one of its own.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # who started this process has held it back
+    threading.Thread(target=_exit_with_parent, name="gymshm-parent-watch", daemon=True).start()
 
 
 def _exit_with_parent() -> None:
