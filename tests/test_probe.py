@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
+import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +18,7 @@ import pytest
 
 from gymshm import ShmVectorEnv, vector_env
 from gymshm.probe import Advisor, best_number_of_workers, measure_step
+from support import wait_until
 
 
 class Costly(gym.Env[Any, Any]):
@@ -70,6 +77,116 @@ def test_a_step_is_measured_in_a_process_that_is_gone_afterwards(context):
 def test_what_can_not_be_measured_is_none(env_fn):
     assert measure_step(multiprocessing.get_context("fork"), env_fn) is None
     assert multiprocessing.active_children() == []
+
+
+class Fragile(Costly):
+    """Says when it is closed, by a file; fails in ``fails_in``."""
+
+    def __init__(self, path: Path, fails_in: str) -> None:
+        super().__init__()
+        self.path, self.fails_in = path, fails_in
+
+    def reset(self, **options: Any) -> Any:
+        if self.fails_in == "reset":
+            raise RuntimeError("on purpose")
+        return super().reset(**options)
+
+    def step(self, action: Any) -> Any:
+        if self.fails_in == "step":
+            raise RuntimeError("on purpose")
+        return super().step(action)
+
+    def close(self) -> None:
+        self.path.touch()
+
+
+@pytest.mark.parametrize("fails_in", ["reset", "step", "nothing"])
+def test_the_environment_is_closed_in_any_case(fails_in, tmp_path):
+    told = measure_step(multiprocessing.get_context("fork"), partial(Fragile, tmp_path / "closed", fails_in))
+    assert (told is None) == (fails_in != "nothing")
+    assert (tmp_path / "closed").exists()
+
+
+class Busy(Costly):
+    """Runs a process of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(0.001)
+        self.process = multiprocessing.Process(target=threading.Event().wait)
+        self.process.start()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def test_an_environment_with_processes_of_its_own_is_measured_where_workers_are_not_daemonic():
+    context = multiprocessing.get_context("fork")
+    assert measure_step(context, Busy) is None  # as in a worker, it can't be built
+    told = measure_step(context, Busy, daemon=False)
+    assert told is not None
+    assert told >= 0.001
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_the_process_is_of_the_kind_that_the_workers_will_be(daemon, tmp_path):
+    def make() -> Any:
+        (tmp_path / f"{multiprocessing.current_process().name}-{multiprocessing.current_process().daemon}").touch()
+        return Costly()
+
+    ShmVectorEnv([make], num_workers="auto", context="fork", daemon=daemon).close()
+    assert (tmp_path / f"gymshm-probe-{daemon}").exists()
+
+
+HANGS = """
+import os, sys, time
+from gymshm import ShmVectorEnv
+
+def make():
+    print(os.getpid(), flush=True)
+    time.sleep(3600)
+
+if __name__ == "__main__":
+    ShmVectorEnv([make], num_workers="auto", context=sys.argv[1])
+"""
+
+
+@pytest.fixture(params=["fork", "spawn", "forkserver"])
+def parent_that_measures(request, tmp_path):
+    """An interpreter that measures an environment which hangs, and the process in which that is."""
+    (tmp_path / "script.py").write_text(HANGS)
+    command = [sys.executable, str(tmp_path / "script.py"), request.param]
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as parent:
+        try:
+            yield parent, int(parent.stdout.readline())
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_it_ends_with_a_parent_that_is_killed(parent_that_measures):
+    parent, pid = parent_that_measures
+    assert not is_gone(pid)
+    parent.kill()
+    wait_until(lambda: is_gone(pid))
+    assert parent.communicate(timeout=60)[1] == ""
+
+
+def test_ctrl_c_while_it_measures_gives_one_traceback(parent_that_measures):
+    parent, pid = parent_that_measures
+    os.killpg(parent.pid, signal.SIGINT)
+    _, stderr = parent.communicate(timeout=60)
+    assert stderr.count("Traceback (most recent call last)") == 1
+    assert stderr.rstrip().endswith("KeyboardInterrupt")
+    assert is_gone(pid)
 
 
 @pytest.mark.parametrize(("seconds", "workers"), [(0.0, 0), (0.02, 2)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import mmap
 import os
 import threading
@@ -98,16 +99,27 @@ def test_a_custom_worker_is_refused_with_a_way_out():
         {"num_workers": -1},
         {"slots": 0},
         {"slots": (1 << 16) + 1},
+        {"slots": True},
+        {"batch_size": 2},
         {"context": "thread"},
+        {"worker": print},
+        {"on_worker_death": "bogus"},
+        {"max_restarts": -1},
+        {"restart_window": math.nan},
+        {"step_timeout": 0},
+        {"start_timeout": -1},
     ],
 )
-def test_a_wrong_argument_is_refused_before_any_environment_is_built(wrong):
+@pytest.mark.parametrize("num_workers", [1, "auto"])
+def test_a_wrong_argument_is_refused_before_any_environment_is_built(wrong, num_workers, tmp_path):
     def build():
-        pytest.fail("it was built")
+        (tmp_path / "built").touch()
+        return Clock()
 
     (argument,) = wrong
     with pytest.raises(ValueError, match="find context" if argument == "context" else "AutoresetMode|" + argument):
-        ShmVectorEnv([build], **{"num_workers": 1, **wrong})
+        ShmVectorEnv([build], **{"num_workers": num_workers, **wrong})
+    assert not (tmp_path / "built").exists()
 
 
 def test_no_environments_is_refused():

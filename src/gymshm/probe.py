@@ -19,7 +19,10 @@ from statistics import median
 from typing import Any
 
 from gymnasium import Env
-from gymnasium.vector.utils import CloudpickleWrapper
+from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
+
+from .worker import begin
+from .worker_process import interrupts_held
 
 __all__ = ["Advisor", "best_number_of_workers", "measure_step"]
 
@@ -98,46 +101,65 @@ class Advisor:
         )
 
 
-def measure_step(context: Any, env_fn: Callable[[], Env[Any, Any]]) -> float | None:
+def measure_step(context: Any, env_fn: Callable[[], Env[Any, Any]], *, daemon: bool = True) -> float | None:
     """Seconds that a step of the environment takes, resets left out; None where it can't be told.
 
     Args:
         context: A multiprocessing context.
         env_fn: Creates the environment: in a process of its own, stepped there with random actions, and closed.
+        daemon: Whether that process is daemonic, as the workers will be; else the environment may start others.
     """
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(
-        target=_measure, args=(theirs, CloudpickleWrapper(env_fn)), name="gymshm-probe", daemon=True
+        target=_measure, args=(theirs, CloudpickleWrapper(env_fn)), name="gymshm-probe", daemon=daemon
     )
-    process.start()
-    theirs.close()
     try:
+        with theirs, clear_mpi_env_vars(), interrupts_held(context.get_start_method()):
+            process.start()
         told = ours.recv() if ours.poll(_PATIENCE_SECONDS) else None
-    except EOFError:
-        told = None  # it failed; so will the environments themselves, and their errors are told
+    except (EOFError, ConnectionError):
+        told = None  # it failed, or who starts it; so will the environments themselves, and their errors are told
     finally:
         ours.close()
-        process.join(1.0)
-        process.kill()
-        process.join()
+        if process.pid is not None:
+            _end(process)
     return told if isinstance(told, float) else None
 
 
+def _end(process: Any) -> None:
+    """Ends the process, which is given a moment to close its environment."""
+    try:
+        process.join(1.0)
+    finally:  # also where Ctrl-C cuts it short
+        process.kill()
+        process.join()
+
+
 def _measure(connection: Connection, env_fn: CloudpickleWrapper[Any]) -> None:
+    """What the process runs."""
+    begin()
     with contextlib.suppress(Exception):  # reported as nothing measured
         env = env_fn()
-        env.reset()
-        actions = [env.action_space.sample() for _ in range(64)]
-        spent, steps = 0.0, 0
-        env.step(actions[0])
-        env.reset()
-        until = time.perf_counter() + _MEASURE_SECONDS
-        while time.perf_counter() < until or steps == 0:
-            start = time.perf_counter()
-            _, _, terminated, truncated, _ = env.step(actions[steps % len(actions)])
-            spent += time.perf_counter() - start
-            steps += 1
-            if terminated or truncated:
-                env.reset()
-        connection.send(spent / steps)
-        env.close()
+        try:
+            connection.send(_step_seconds(env))
+        finally:
+            connection.close()  # the parent need not wait for an environment that is slow to close
+            env.close()
+
+
+def _step_seconds(env: Env[Any, Any]) -> float:
+    """What a step of ``env`` takes, resets left out."""
+    env.reset()
+    actions = [env.action_space.sample() for _ in range(64)]
+    spent, steps = 0.0, 0
+    env.step(actions[0])
+    env.reset()
+    until = time.perf_counter() + _MEASURE_SECONDS
+    while time.perf_counter() < until or steps == 0:
+        start = time.perf_counter()
+        _, _, terminated, truncated, _ = env.step(actions[steps % len(actions)])
+        spent += time.perf_counter() - start
+        steps += 1
+        if terminated or truncated:
+            env.reset()
+    return spent / steps

@@ -232,21 +232,22 @@ class ShmVectorEnv(TurnsVectorEnv):
                 "`gymshm.create_shared_memory` can make; where `gymshm.patch_gymnasium` has put this class in its "
                 "place, undo that first."
             )
+        start_timeout = seconds(start_timeout, "start_timeout")
+        policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
+        self._policy = policy
         self._advisor: Advisor | None = None
+        # From here on something is started: all else has been checked.
         if isinstance(num_workers, str) and num_workers == "auto":  # an array would be compared by element
-            step_seconds = measure_step(multiprocessing.get_context(context), env_fns[0])
+            step_seconds = measure_step(multiprocessing.get_context(context), env_fns[0], daemon=daemon)
             if step_seconds is None:
                 num_workers = None
             else:
                 num_workers = best_number_of_workers(step_seconds, self.num_envs, usable_cpus())
-                if on_worker_death == "restart" or step_timeout is not None:
+                if policy.restarts or policy.step_timeout is not None:
                     num_workers = max(1, num_workers)  # what was asked for is about processes
                 else:
                     self._advisor = Advisor(num_workers, self.num_envs, usable_cpus())
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
-        start_timeout = seconds(start_timeout, "start_timeout")
-        policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
-        self._policy = policy
         if self.num_workers:
             own_context = multiprocessing.get_context(context)
             name, patience = type(self).__name__, policy.step_timeout

@@ -29,7 +29,7 @@ from .doorbell import Doorbell
 from .errors import WorkerDiedError
 from .worker import STACK_SIGNAL, main
 
-__all__ = ["END_SECONDS", "Employment", "Stage", "WorkerProcess", "end_all"]
+__all__ = ["END_SECONDS", "Employment", "Stage", "WorkerProcess", "end_all", "interrupts_held"]
 
 #: Seconds that a process is given to end after SIGTERM before SIGKILL, and to be gone after that.
 END_SECONDS = 1.0
@@ -132,7 +132,7 @@ class WorkerProcess:
             daemon=job.daemon,
         )
         try:
-            with clear_mpi_env_vars(), _interrupts_held(job.context.get_start_method()):
+            with clear_mpi_env_vars(), interrupts_held(job.context.get_start_method()):
                 process.start()
                 self.process, self.bell, self.foreseen = process, None, None
                 self.stage, self.launched_at = Stage.BUILDING, time.monotonic()
@@ -259,7 +259,7 @@ class WorkerProcess:
 
 
 @contextlib.contextmanager
-def _interrupts_held(start_method: str) -> Iterator[None]:
+def interrupts_held(start_method: str) -> Iterator[None]:
     """Holds SIGINT back, here and in a process that is started meanwhile, which lets it through once it ignores it.
 
     Not where the fork server starts it: that has a mask of its own, for others too.
