@@ -18,6 +18,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import weakref
@@ -32,7 +33,6 @@ from .batches import batch_reader, copied
 from .exchange import Exchange
 from .plan import Field, plan
 from .spaces import outline
-from .views import Memory
 
 __all__ = ["Loans", "slots_to_lend"]
 
@@ -45,6 +45,9 @@ _FEWEST, _MOST = 2, 3
 #: The most bytes that they may take, and which part of the room that shared memory has.
 _MOST_NBYTES, _PART_OF_ROOM = 1 << 26, 8
 
+#: How often to try whether reference counts tell: an interpreter may count otherwise once code has run a few times.
+_TRIALS = 32
+
 
 def slots_to_lend(space: gs.Space[Any], n: int) -> int:
     """How many slots more than one it takes to lend observations of ``space``; 0 where copies do, or there is no room.
@@ -53,10 +56,8 @@ def slots_to_lend(space: gs.Space[Any], n: int) -> int:
         space: The observation space of one environment.
         n: Number of environments.
     """
-    if not hasattr(sys, "getrefcount"):
-        return 0
     layout = plan([Field("observations", (n,), outline(space))])
-    if all(leaf.nbytes < _LEAST_NBYTES for leaf in layout.leaves[0]):
+    if all(leaf.nbytes < _LEAST_NBYTES for leaf in layout.leaves[0]) or not _counts_tell():
         return 0
     slots = min(_MOST_NBYTES, room() // _PART_OF_ROOM) // layout.nbytes
     return min(slots, _MOST) if slots >= _FEWEST else 0
@@ -76,7 +77,7 @@ class Loans:
     def __init__(self, space: gs.Space[Any], exchange: Exchange) -> None:
         """Has lent nothing yet."""
         n, (first, *others) = exchange.terms.num_envs, exchange.observations
-        loans = [_Loan(space, memory, n) for memory in others]
+        loans = [_Loan(functools.partial(batch_reader, space, memory, n)) for memory in others]
         self._loans = dict(enumerate(loans, 1))
         self.observe: list[Callable[[], Any]] = [batch_reader(space, first, n, copied), *(loan.give for loan in loans)]
         _all.add(self)
@@ -96,13 +97,16 @@ class Loans:
 class _Loan:
     """One slot.
 
+    Args:
+        reader: Makes, out of a function that makes functions which give arrays, one that gives the batch of them.
+
     Attributes:
         give: Gives its batch.
     """
 
-    def __init__(self, space: gs.Space[Any], memory: Memory, n: int) -> None:
+    def __init__(self, reader: Callable[[Callable[[np.ndarray], Callable[[], np.ndarray]]], Callable[[], Any]]) -> None:
         self._keepers: list[np.ndarray] = []
-        self.give = batch_reader(space, memory, n, self._lent)
+        self.give = reader(self._lent)
         self._counts_at_home = self._counts()
 
     def is_out(self) -> bool:
@@ -119,6 +123,20 @@ class _Loan:
         keeper = np.frombuffer(view.reshape(-1).view(np.uint8).data, view.dtype)
         self._keepers.append(keeper)
         return keeper.reshape(view.shape).view
+
+
+def _counts_tell() -> bool:
+    """Whether reference counts tell here who has an array: not every interpreter counts all, and at once."""
+    if not hasattr(sys, "getrefcount"):
+        return False
+    loan = _Loan(lambda lend: lend(np.zeros(_LEAST_NBYTES, np.uint8)))
+    for _ in range(_TRIALS):
+        part = loan.give()[:1]
+        told = loan.is_out()
+        del part
+        if not told or loan.is_out():
+            return False
+    return True
 
 
 #: All that a fork might inherit.
