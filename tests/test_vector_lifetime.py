@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,16 +136,29 @@ use()
         assert stderr in done.stderr
 
 
-def test_dropping_the_last_reference_ends_everything():
-    for make_cycle in (False, True):
-        envs = clock_envs(3, num_workers=2)
-        envs.reset()
-        processes, name = envs.processes, envs.segment_name
-        if make_cycle:
-            envs.itself = envs
-        del envs
+@pytest.fixture
+def without_collection():
+    """Only reference counts free objects."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collection")
+@pytest.mark.parametrize("make_cycle", [False, True])
+def test_dropping_the_last_reference_ends_everything(make_cycle):
+    envs = clock_envs(3, num_workers=2)
+    envs.reset()
+    envs.step(zeros(3))
+    told = " ".join([str(process.pid) for process in envs.processes] + [envs.segment_name])
+    gone = weakref.ref(envs)
+    if make_cycle:
+        envs.itself = envs
+    del envs
+    if make_cycle:
         gc.collect()
-        check_nothing_left(" ".join([*(str(process.pid) for process in processes), name]))
+    assert gone() is None
+    check_nothing_left(told)
 
 
 def test_what_was_returned_outlives_a_vector_environment_that_was_dropped():
