@@ -7,7 +7,7 @@ import pickle
 import traceback
 from dataclasses import dataclass
 
-import cloudpickle
+import cloudpickle  # gymnasium requires it, and pickles env_fns by it: so it is no requirement of our own
 
 __all__ = ["Failure", "WorkerTraceback", "capture", "keep", "rebuild"]
 
