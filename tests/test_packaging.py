@@ -27,7 +27,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in ("build", "hatchling", "trove_classifiers", "tomlkit"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     project, dist = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("dist")
-    for name in ("src", "tests", "benchmarks"):
+    for name in ("src", "tests", "benchmarks", ".ci"):
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, project)
@@ -94,6 +94,7 @@ def test_the_sdist_holds_sources_tests_and_benchmarks(dist: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names >= {f"src/{module}" for module in MODULES} | {"src/gymshm/py.typed"}
     assert names >= {"pyproject.toml", "README.md", "CHANGELOG.md", "PKG-INFO"}
+    assert ".ci/run" in names  # a test reads it
     assert {name.split("/")[0] for name in names} >= {"src", "tests", "benchmarks"}
     assert not [name for name in names if name.endswith(".pyc")]
 
