@@ -73,6 +73,14 @@ FITTING = {
     "longdouble to float64": (np.array([0.5], "g"), "f8", [0.5]),
     "infinity and NaN": ([np.inf, np.nan], "f4", [np.inf, np.nan]),
     "integers to float": (np.array([3], "u8"), "f2", [3]),
+    "an integer of more than 64 bits to float": (2**70, "f4", 2.0**70),
+    "integers of more than 64 bits to float": ([2**70, -(2**65)], "f8", [2.0**70, -(2.0**65)]),
+    "integers of more than 64 bits and floats to float": (
+        (2**70, 0.5, np.float32(2), True),
+        "f8",
+        [2.0**70, 0.5, 2, 1],
+    ),
+    "integers of more than 64 bits to big-endian": ([2**70], ">f4", [2.0**70]),
     "bools to float": (np.array([True]), "f4", [1]),
     "big-endian to native": (np.array([258], ">i4"), "i4", [258]),
     "native to big-endian": (np.array([258], "i4"), ">i4", [258]),
@@ -188,6 +196,24 @@ def test_an_integer_out_of_range_is_a_type_error_that_names_it(name):
         f"integers that fit {expected}",
         got,
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_integer_that_no_float_can_be_is_a_type_error(dtype):
+    for value, shape in ((10**400, ()), ([1, 10**400], (2,))):
+        with pytest.raises(Mismatch) as caught:
+            fit(value, np.dtype(dtype), shape)
+        assert (caught.value.cls, caught.value.expected) == (TypeError, f"numbers that fit {np.dtype(dtype)}")
+
+
+@pytest.mark.parametrize("value", [1e300, [1e300, 1.0], 2**200, np.array([-1e300])])
+def test_a_number_too_large_for_its_float_is_infinite_and_numpy_says_so_as_with_gymnasium(value):
+    space = gs.Box(-np.inf, np.inf, np.shape(value), np.float32)
+    with pytest.warns(RuntimeWarning, match="overflow encountered in cast"):
+        expected = np.asarray(value, space.dtype)  # what gymnasium stores
+    assert np.isinf(expected).any()
+    with pytest.warns(RuntimeWarning, match="overflow encountered in cast"):
+        assert same(fit(value, space.dtype, space.shape), expected)
 
 
 @given(st.lists(st.integers(-(2**70), 2**70), min_size=1, max_size=4), st.sampled_from(INTEGER_DTYPES))

@@ -1,8 +1,9 @@
 """Whether a value fits the array that is to hold it, and text to codes and back. Pure; raises :class:`Mismatch`.
 
 What fits is what loses nothing that the space's dtype can tell: the exact shape; integers into integers when every one
-of them is in range; anything real into floats; never floats into integers, never objects. The same mistakes raise the
-same classes as under ``SyncVectorEnv``: ``ValueError`` for a shape, ``TypeError`` for a dtype.
+of them is in range; integers and floats of any size into floats; never floats into integers, never objects. (A number
+that is too large for its float becomes infinite, and numpy warns of that, as it does for gymnasium.) The same mistakes
+raise the same classes as under ``SyncVectorEnv``: ``ValueError`` for a shape, ``TypeError`` for a dtype.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from .errors import Mismatch
 __all__ = ["TextCode", "fit", "shown"]
 
 _SHAPE_REMEDY = "Return values of the space's shape, or correct the space."
+_INTEGERS: tuple[type, ...] = (int, np.integer, np.bool_)
+_REAL: tuple[type, ...] = (*_INTEGERS, float, np.floating)
+
 _DTYPE_REMEDY = "Convert it on purpose (`.astype`), or correct the space's dtype."
 
 
@@ -44,27 +48,29 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         raise Mismatch(ValueError, "values without a mask", shown(value), "Fill it on purpose (`.filled`).")
     if array.dtype == dtype:
         return array
-    if dtype.kind == "f" or array.size == 0:
-        fits = array.dtype.kind in "fiub"
-    else:
-        integers = array if array.dtype.kind in "iub" else _exact_integers(value)
-        if fits := integers is not None:
-            array = integers
-            _check_range(array, dtype)
-    if not fits:
-        got = f"dtype {array.dtype}" if array.ndim else shown(value)
-        raise Mismatch(TypeError, f"dtype {dtype}", got, _DTYPE_REMEDY)
-    return array.astype(dtype)
+    floats = dtype.kind == "f" or array.size == 0
+    if array.dtype.kind not in ("fiub" if floats else "iub"):
+        exact = _exact(value, _REAL if floats else _INTEGERS)
+        if exact is None:
+            got = f"dtype {array.dtype}" if array.ndim else shown(value)
+            raise Mismatch(TypeError, f"dtype {dtype}", got, _DTYPE_REMEDY)
+        array = exact
+    if not floats:
+        _check_range(array, dtype)
+    try:
+        return array.astype(dtype)
+    except OverflowError as error:  # an integer that no float of Python's own can be
+        raise Mismatch(TypeError, f"numbers that fit {dtype}", shown(value), _DTYPE_REMEDY) from error
 
 
-def _exact_integers(value: Any) -> np.ndarray | None:
-    """``value`` as an array of Python's own integers, if that is what it is made of; else None.
+def _exact(value: Any, classes: tuple[type, ...]) -> np.ndarray | None:
+    """``value`` as an array of objects, if it is made of numbers of just these ``classes``; else None.
 
     numpy has no integer dtype for numbers beyond 64 bits, nor for a list of some that need all 64 and some that don't.
     """
     if isinstance(value, int | list | tuple):
         exact = np.array(value, dtype=object)
-        if all(isinstance(item, int | np.integer | np.bool_) for item in exact.flat):
+        if all(isinstance(item, classes) for item in exact.flat):
             return exact
     return None
 
