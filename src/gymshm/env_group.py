@@ -22,6 +22,7 @@ from gymnasium import Env
 
 from .batches import exact_row, rows_reader, survives
 from .compat import AutoresetMode
+from .env_fns import check_env
 from .errors import Mismatch
 from .exchange import Exchange
 from .failures import Failure, capture
@@ -64,6 +65,7 @@ class EnvGroup:
         try:
             for self.building, env_fn in enumerate(env_fns, start):
                 self.envs.append(env_fn())
+                check_env(self.envs[-1], self.building)
         except BaseException:
             with contextlib.suppress(Exception):  # what failed first is what has to be told
                 self.close()

@@ -30,6 +30,7 @@ from .create import can_be_packed
 from .crew import Crew
 from .dispatch import iterate
 from .doorbell import MOST_ARGUMENTS
+from .env_fns import as_functions
 from .exchange import Exchange, Terms
 from .info_columns import ColumnReader
 from .infos import batch, batch_with_ends
@@ -205,12 +206,13 @@ class ShmVectorEnv(TurnsVectorEnv):
         Raises:
             RuntimeError: The spaces of the environments do not match.
             ValueError: An argument is out of range; or the observation space is custom and can't be shared.
-            TypeError: ``observation_mode`` is no pair of spaces; or the observation space has no fixed size.
+            TypeError: ``env_fns`` is no sequence of functions; ``observation_mode`` is no pair of spaces; or the
+                observation space has no fixed size.
             WorkerDiedError: A worker ended while it built its environments.
             multiprocessing.TimeoutError: ``start_timeout`` ran out.
             Exception: What an environment raised.
         """
-        self.env_fns = env_fns
+        self.env_fns = env_fns = as_functions(env_fns)
         self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
