@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import multiprocessing
 import pickle
 
 import gymnasium.error
@@ -27,6 +28,8 @@ def test_custom_space_error_is_gymnasiums_own():
         (errors.WorkerDiedError, RuntimeError),
         (errors.FallbackWarning, RuntimeWarning),
         (errors.MissingKeyError, KeyError),
+        (errors.TimedOutError, TimeoutError),
+        (errors.TimedOutError, multiprocessing.TimeoutError),
     ],
 )
 def test_each_error_is_caught_as_the_built_in_one_that_fits(cls, base):
@@ -44,6 +47,11 @@ def test_a_segment_error_keeps_its_name_and_text_when_it_travels(cls, travel):
 def test_a_segment_error_of_the_system_has_its_errno():
     assert errors.SegmentNotFoundError("a", "b").errno == errno.ENOENT
     assert errors.SegmentExistsError("a", "b").errno == errno.EEXIST
+
+
+def test_that_time_is_over_travels_with_its_text():
+    back = pickle.loads(pickle.dumps(errors.TimedOutError("Not in time.")))
+    assert (type(back), str(back)) == (errors.TimedOutError, "Not in time.")
 
 
 def test_the_text_of_a_missing_key_is_not_quoted_once_more():

@@ -15,6 +15,7 @@ from gymnasium import spaces as gs
 import gymshm
 from environments import clock_envs, zeros
 from gymshm.doorbell import Doorbell
+from gymshm.errors import TimedOutError
 from gymshm.exchange import Exchange, Terms
 from gymshm.snapshot import places
 from gymshm.worker import Operation
@@ -158,7 +159,7 @@ def test_no_calm_moment_in_time_is_an_error_that_says_what_to_do():
         envs.reset()
         envs.step_async(fates(2, env1=STOP))
         wait_until(lambda: is_stopped(envs.processes[1].pid))
-        with pytest.raises(TimeoutError, match=r"within 0.3 seconds, got none.*second slot \(`slots=2`\)"):
+        with pytest.raises(TimedOutError, match=r"within 0.3 seconds, got none.*second slot \(`slots=2`\)"):
             onlooker.snapshot(1, timeout=0.3)
         os.kill(envs.processes[1].pid, signal.SIGCONT)
         envs.step_wait()

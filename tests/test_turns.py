@@ -20,6 +20,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from environments import Clock, assert_same, clocks, times, zeros
 from gymshm import ShmVectorEnv, turns
 from gymshm.compat import AutoresetMode, VectorEnv
+from gymshm.errors import TimedOutError
 from gymshm.turns import Turns
 from support import CHILD_ENV, check_python, same, wait_until
 from wanderers import Wanderer
@@ -457,7 +458,7 @@ def test_a_recv_that_runs_out_of_time_loses_nothing(tmp_path):
         drain(envs)
         envs.send(np.array([0, 1]), [0, 1])
         for timeout in (0.05, 0, 0.05):
-            with pytest.raises(multiprocessing.TimeoutError, match="`recv` has timed out"):
+            with pytest.raises(TimedOutError, match="`recv` has timed out"):
                 envs.recv(timeout=timeout)
         envs.send(zeros(1), [2])  # to somebody else, meanwhile
         result = envs.recv(timeout=60)

@@ -26,6 +26,7 @@ from gymnasium.vector import SyncVectorEnv
 import gymshm
 from environments import Clock, assert_same, clock_envs, clocks, made, times, zeros
 from gymshm import ShmVectorEnv, WorkerDiedError
+from gymshm.errors import TimedOutError
 
 BOTH = pytest.mark.parametrize("num_workers", [0, 2])
 EVERY_CONTEXT = pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
@@ -278,7 +279,8 @@ def test_a_bad_observation_is_an_error_that_names_environment_and_path(num_worke
         with pytest.raises(error) as caught:
             envs.reset() if method == "reset" else envs.step(zeros(3))
         text = str(caught.value)
-        assert f"value{path}, index 1" in text
+        assert f"- at {method}()['observation']{path}, index 1" in text
+        assert (caught.value.path, caught.value.index) == (f"{method}()['observation']{path}", 1)
         assert "Expected" in text
         assert "Environment 1:" in str(caught.value.__cause__)
         envs.set_attr("secret", "none")
@@ -514,7 +516,7 @@ def test_a_step_that_takes_too_long_can_be_waited_for_again(context, workers, tm
         envs.reset()
         envs.step_async(np.array([0, 1, 0]))
         for seconds in (0.05, 0.0, 1e-6):
-            with pytest.raises(multiprocessing.TimeoutError) as caught:
+            with pytest.raises(TimedOutError) as caught:
                 envs.step_wait(timeout=seconds)
             assert str(caught.value) == f"The call to `step_wait` has timed out after {seconds} second(s)."
         with pytest.raises(Exception, match="pending call to `step`"):
@@ -783,7 +785,7 @@ def test_construction_that_blocks_ends_with_start_timeout(context, tmp_path):
             blocked_by(tmp_path / "never")(None)
         return Clock()
 
-    with pytest.raises(multiprocessing.TimeoutError, match=r"still waiting for worker .*1 \(environments 2-3\)"):
+    with pytest.raises(TimedOutError, match=r"still waiting for worker .*1 \(environments 2-3\)"):
         ShmVectorEnv([lambda i=i: make(i) for i in range(4)], context=context, num_workers=2, start_timeout=1)
 
 

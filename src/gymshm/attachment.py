@@ -12,7 +12,7 @@ from gymnasium import spaces as gs
 
 from .arguments import seconds
 from .batches import exact_row
-from .errors import SegmentFormatError
+from .errors import SegmentFormatError, TimedOutError
 from .layout import layout_html, layout_text, rows
 from .ordering import fence
 from .plan import Field, plan
@@ -153,7 +153,7 @@ class Attachment:
                 if self._places(index) == before:
                     return row
             if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(
+                raise TimedOutError(
                     f"Expected a moment in which nobody writes row {index} of segment {self.name!r} within {timeout} "
                     "seconds, got none. Wait longer, or give the vector environment a second slot (`slots=2`)."
                 )

@@ -18,7 +18,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from .arguments import seconds
 from .compat import VectorEnv
 from .crew import Crew
-from .errors import WorkerDiedError
+from .errors import TimedOutError, WorkerDiedError
 from .failures import Failure, rebuild
 from .layout import layout_html, layout_text, rows
 from .local_crew import LocalCrew
@@ -117,9 +117,7 @@ class CrewVectorEnv(VectorEnv):
         try:
             replies = self._crew.wait(limit)
         except multiprocessing.TimeoutError:
-            raise multiprocessing.TimeoutError(
-                f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
-            ) from None
+            raise TimedOutError(f"The call to `{state.value}_wait` has timed out after {timeout} second(s).") from None
         except BaseException as error:
             self._refuse_after(error, f"{state.value}_wait")
             raise

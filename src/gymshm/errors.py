@@ -12,6 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 import errno
+import multiprocessing
 from typing import Any
 
 from gymnasium.error import CustomSpaceError
@@ -25,6 +26,7 @@ __all__ = [
     "SegmentExistsError",
     "SegmentFormatError",
     "SegmentNotFoundError",
+    "TimedOutError",
     "WorkerDiedError",
 ]
 
@@ -68,6 +70,10 @@ class MissingKeyError(KeyError):
     def __str__(self) -> str:
         """The message alone."""
         return str(self.args[0])
+
+
+class TimedOutError(multiprocessing.TimeoutError, TimeoutError):
+    """The time that the caller gave is over: gymnasium's class for that, and Python's, which is no base of it."""
 
 
 class FallbackWarning(RuntimeWarning):

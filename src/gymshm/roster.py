@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import multiprocessing
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
+from .errors import TimedOutError
 from .exchange import Exchange, share
 from .failures import Failure, rebuild
 from .reply import FAREWELL, dumps, unpickled
@@ -115,7 +115,7 @@ class Roster:
             ready = wait([w.connection for w in waiting] + [w.process.sentinel for w in waiting], left_until(deadline))
             if not ready:
                 told = ", ".join(f"{worker.number} (environments {worker.span})" for worker in waiting)
-                raise multiprocessing.TimeoutError(f"Construction is not done in time; still waiting for worker {told}")
+                raise TimedOutError(f"Construction is not done in time; still waiting for worker {told}")
             for worker in waiting:
                 try:
                     if worker.connection in ready:

@@ -8,7 +8,6 @@ whichever are done, and among them those first that have waited longest for bein
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import time
 from collections.abc import Sequence
 from os import sched_yield
@@ -23,6 +22,7 @@ from .batches import gathered
 from .crew import Crew
 from .dispatch import iterate
 from .doorbell import SLEEP_SECONDS, SPIN_SECONDS
+from .errors import TimedOutError
 from .exchange import Exchange
 from .failures import rebuild
 from .infos import adder, batch, batch_with_ends
@@ -196,7 +196,7 @@ class Turns:
                 continue
             left = SLEEP_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise multiprocessing.TimeoutError("The call to `recv` has timed out.")
+                raise TimedOutError("The call to `recv` has timed out.")
             gone = self._hear(ready)  # or the sleeper would take what waits there for a ring
             if not gone:
                 self._crew.sleep_for_turns(functools.partial(self._has_more_than, len(ready)), left)
