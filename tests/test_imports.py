@@ -18,7 +18,7 @@ SOURCE = pathlib.Path(gymshm.__file__).parent
 ORDER = """
     _version compat errors arguments tables ordering spaces space_json plan creator header
     layout tracker links backing allocation inventory segment
-    values env_fns views dispatch create read write row_writer
+    values env_fns returned views dispatch create read write row_writer
     batches doorbell exchange loans failures reply info_columns infos rollout policy env_group worker snapshot
     attachment
     legacy worker_process roster restarts crew local_crew crew_env turns turns_env probe vector_env factory patch

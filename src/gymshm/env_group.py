@@ -23,15 +23,14 @@ from gymnasium import Env
 from .batches import exact_row, rows_reader, survives
 from .compat import AutoresetMode
 from .env_fns import check_env
-from .errors import Mismatch
 from .exchange import Exchange
 from .failures import Failure, capture
 from .info_columns import ColumnWriter
 from .infos import snapshot
 from .ordering import store_fence
 from .reply import ALL_IN_COLUMNS, Reply
+from .returned import as_number, as_pair, checked_info, worded
 from .row_writer import row_writer
-from .values import shown
 
 __all__ = ["EnvGroup"]
 
@@ -149,7 +148,7 @@ class EnvGroup:
             try:
                 observation, reward, terminated, truncated, info = step(action)
                 # A memoryview stores at half the price of an array's item.
-                rewards[i] = reward if type(reward) is float else _number(reward)
+                rewards[i] = reward if type(reward) is float else as_number(reward)
                 if terminated or truncated:
                     reply = reply if reply is not None else Reply()
                     observation, info = self._end_episode(i, slot, observation, terminated, truncated, info, reply)
@@ -159,14 +158,14 @@ class EnvGroup:
                         in_columns.append(self.start + i)
                     else:
                         reply = reply if reply is not None else Reply()
-                        reply.infos.append((self.start + i, snapshot(_checked(info))))
+                        reply.infos.append((self.start + i, snapshot(checked_info(info))))
                         if in_columns is not None:
                             reply.schema = self._columns.propose(info) or reply.schema
             except SystemExit:
                 raise
             except BaseException as error:
                 reply = reply if reply is not None else Reply()
-                reply.failures.append(self._capture(i, error))
+                reply.failures.append(self._capture(i, error, "step()"))
                 self._show_as_before(i, slot)
         return reply
 
@@ -230,14 +229,14 @@ class EnvGroup:
             if not mask[i]:
                 continue
             try:
-                observation, info = env.reset(seed=seeds[i], options=copy.deepcopy(options))
+                observation, info = self._reset(i, seed=seeds[i], options=copy.deepcopy(options))
                 writers[i](observation)
                 self._steps[i] = env.step
                 if i in self._lost:
                     self._lost.discard(i)
-                    info = {**_checked(info), "worker_restarted": True}
+                    info = {**checked_info(info), "worker_restarted": True}
                 if type(info) is not dict or info:
-                    reply.infos.append((self.start + i, snapshot(_checked(info))))
+                    reply.infos.append((self.start + i, snapshot(checked_info(info))))
             except SystemExit:
                 raise
             except BaseException as error:
@@ -259,8 +258,8 @@ class EnvGroup:
             observations: Those observations, where they travel pickled and there were some.
         """
         terms = self._exchange.terms
-        for i, env in enumerate(self.envs):
-            observation, _ = env.reset(seed=seeds[i])
+        for i in range(len(self.envs)):
+            observation, _ = self._reset(i, seed=seeds[i])
             if terms.observation_space is not None:
                 observation = exact_row(terms.observation_space, self._exchange.observations[slot], self.start + i)
             elif observations is not None:
@@ -313,7 +312,7 @@ class EnvGroup:
             except SystemExit:
                 raise
             except BaseException as error:
-                reply.failures.append(self._capture(i, error))
+                reply.failures.append(self._failure(self.start + i, error))
         return reply
 
     def _bind_writers(self, slot: int) -> list[Callable[[Any], None]]:
@@ -348,10 +347,13 @@ class EnvGroup:
                 self._final_writers[i](observation)
             else:
                 reply.final_observations.append((self.start + i, copy.deepcopy(observation)))
-            if _checked(info):
+            if checked_info(info):
                 reply.final_infos.append((self.start + i, snapshot(info)))
-            return self.envs[i].reset()
+            return self._reset(i)
         return observation, info
+
+    def _reset(self, i: int, **given: Any) -> tuple[Any, Any]:
+        return as_pair(self.envs[i].reset(**given), self.start + i)
 
     def _show_as_before(self, i: int, slot: int) -> None:
         """Has an environment that failed show in ``slot`` what was seen of it last.
@@ -369,35 +371,13 @@ class EnvGroup:
         env = self.envs[i]
 
         def reset(action: Any) -> Any:
-            observation, info = env.reset()
+            observation, info = self._reset(i)
             self._steps[i] = env.step
             return observation, 0.0, False, False, info
 
         return reset
 
-    def _capture(self, i: int, error: BaseException, call: str = "step()") -> Failure:
+    def _capture(self, i: int, error: BaseException, call: str) -> Failure:
         """``error`` of environment ``i``; our own complaints are worded here, where the environment is known."""
         index = self.start + i
-        if isinstance(error, Mismatch):
-            error = error.as_error(index, call).with_traceback(error.__traceback__)
-        return self._failure(index, error)
-
-
-def _number(reward: Any) -> float:
-    """``reward`` as a float: numbers of any type, and arrays that hold just one."""
-    if isinstance(reward, np.ndarray) and reward.size == 1:
-        reward = reward.item()
-    try:
-        return float(reward)
-    except (TypeError, ValueError):
-        mismatch = Mismatch(TypeError, "a number", shown(reward), "Return a float.")
-        mismatch.path = "['reward']"
-        raise mismatch from None
-
-
-def _checked(info: Any) -> dict[str, Any]:
-    if not isinstance(info, dict):
-        mismatch = Mismatch(TypeError, "a dict", shown(info), "Return {} where there is nothing to tell.")
-        mismatch.path = "['info']"
-        raise mismatch
-    return info
+        return self._failure(index, worded(error, index, call))
