@@ -173,7 +173,7 @@ def test_a_time_to_wait_for_calm_is_a_number_of_seconds_or_none():
         with gymshm.attach(envs.segment_name, read_only=True) as onlooker:
             for timeout in (0, math.inf, None):
                 assert onlooker.snapshot(0, timeout).tolist() == [0, 0]
-            with pytest.raises(ValueError, match="Expected timeout from 0 seconds up, or None, got nan"):
+            with pytest.raises(ValueError, match="Expected timeout to be a number of seconds, or None, got nan"):
                 onlooker.snapshot(0, math.nan)  # or it would look for calm for ever where there is none
 
 

@@ -52,7 +52,7 @@ def group_of(fns: list[Any]) -> EnvGroup:
     return group
 
 
-def test_a_forked_worker_has_neither_the_parents_handler_of_sigterm_nor_its_wakeup_descriptor():
+def test_a_forked_worker_leaves_sigterm_to_a_parent_that_handles_it_and_has_not_its_wakeup_descriptor():
     check_python(
         """
         import contextlib, functools, signal, socket
@@ -63,12 +63,15 @@ def test_a_forked_worker_has_neither_the_parents_handler_of_sigterm_nor_its_wake
         signal.set_wakeup_fd(theirs.fileno())
         envs = clock_envs(2, context="fork", num_workers=2)
         processes = envs.processes
-        assert envs.call("apply", functools.partial(signal.getsignal, signal.SIGTERM)) == (signal.SIG_DFL,) * 2
+        assert envs.call("apply", functools.partial(signal.getsignal, signal.SIGTERM)) == (signal.SIG_IGN,) * 2
         assert envs.call("apply", functools.partial(signal.set_wakeup_fd, -1)) == (-1, -1)
         assert callable(signal.getsignal(signal.SIGTERM))
         assert signal.set_wakeup_fd(-1) == theirs.fileno()
+        for process in processes:  # as a batch system does, which warns all processes of a job
+            process.terminate()
+        envs.reset()
         envs.close(terminate=True)
-        assert [process.exitcode for process in processes] == [-signal.SIGTERM] * 2
+        assert [process.exitcode for process in processes] == [-signal.SIGKILL] * 2
         for end in (ours, theirs):
             end.close()
         """,

@@ -95,7 +95,7 @@ def seconds(value: Any, name: str, *, zero: bool = False) -> float | None:
     Args:
         value: What was given: seconds, or None. Infinity, and more than the system can wait, are any time.
         name: What the argument is called.
-        zero: Whether 0 seconds are a limit.
+        zero: Whether 0 seconds are a limit. Less is, too, as in gymnasium: who passes what is left may be late.
 
     Raises:
         ValueError: It is too small, or no number at all (NaN).
@@ -105,10 +105,10 @@ def seconds(value: Any, name: str, *, zero: bool = False) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"Expected {name} to be a number of seconds, or None, got {value!r}.")
-    if not (value >= 0 if zero else value > 0):
-        bound = "from 0 seconds up" if zero else "above 0 seconds"
+    if value != value or (value <= 0 and not zero):  # NaN equals nothing; isnan() takes no large integer
+        bound = "to be a number of seconds" if zero else "above 0 seconds"
         raise ValueError(f"Expected {name} {bound}, or None, got {value!r}.")
-    return None if value >= _ANY_TIME_SECONDS else float(value)
+    return None if value >= _ANY_TIME_SECONDS else float(max(0, value))
 
 
 def positive(value: Any, name: str) -> int:

@@ -5,8 +5,8 @@ match. From then on a request is a sequence number with an :class:`Operation` (s
 through the connection where there is something that has no place in the segment. The reply is the same number with
 "nothing to add" or "a payload follows". Sequence numbers, not flags: a reply is never taken for another request's.
 
-A worker ends when its parent does, whatever it is doing: a thread watches. Ctrl-C is the parent's to handle, and what
-the parent does at SIGTERM is no business of a worker: it ends.
+A worker ends when its parent does, whatever it is doing: a thread watches. Ctrl-C is the parent's to handle, and so is
+SIGTERM where the parent does.
 """
 
 from __future__ import annotations
@@ -179,9 +179,10 @@ def begin() -> None:
     """What a process for environments does first: leaves signals to its parent, and sees to it that it ends with it."""
     signal.set_wakeup_fd(-1)  # a fork's leads to the event loop of the parent, which would take our signals for its own
     if callable(signal.getsignal(signal.SIGTERM)):
-        # A fork's is the parent's, as one that saves a checkpoint before a batch system ends it. Here it would do that
-        # once more for each worker, and keep the worker from ending. An environment may set one of its own.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # A fork's handler is the parent's, as one that saves a checkpoint before a batch system ends the job. Such a
+        # system tells all processes of the job: the parent does its work, and has to find its workers alive meanwhile;
+        # they would do it once more each. An environment may set a handler of its own.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # who started this process has held it back
     threading.Thread(target=_exit_with_parent, name="gymshm-parent-watch", daemon=True).start()
