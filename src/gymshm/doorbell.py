@@ -22,11 +22,20 @@ from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection
 from os import sched_yield
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from .ordering import STORES_ARE_ORDERED, fence
 
-__all__ = ["LINE_WORDS", "MOST_ARGUMENTS", "SLEEP_SECONDS", "SPIN_SECONDS", "Doorbell", "Doorbells", "sleep_on"]
+__all__ = [
+    "LINE_WORDS",
+    "MOST_ARGUMENTS",
+    "SLEEP_SECONDS",
+    "SPIN_SECONDS",
+    "Doorbell",
+    "Doorbells",
+    "parts",
+    "sleep_on",
+]
 
 #: Words (int64) of a line: a cache line of its own.
 LINE_WORDS: Final = 8
@@ -115,8 +124,7 @@ class Doorbell:
 
     def said(self) -> tuple[int, int, int]:
         """What the other side announced last: (sequence, word, argument)."""
-        message = self._peer[_MESSAGE]
-        return message >> 24, message >> 16 & 0xFF, message & 0xFFFF
+        return parts(self._peer[_MESSAGE])
 
     def said_word(self) -> int:
         """The word that goes with what the other side announced last."""
@@ -182,6 +190,11 @@ class Doorbell:
         while not (payload := self.connection.recv_bytes()):
             pass
         return payload
+
+
+def parts(message: Any) -> tuple[Any, Any, Any]:
+    """Of a message, or an array of them, as it stands in a line: (sequence, word, argument)."""
+    return message >> 24, message >> 16 & 0xFF, message & 0xFFFF
 
 
 def _spin(peer: memoryview, wanted: int) -> bool:

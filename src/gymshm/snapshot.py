@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .doorbell import LINE_WORDS
+from .doorbell import LINE_WORDS, parts
 from .exchange import share
 from .segment import VERSIONS, Segment
 from .worker import Operation
@@ -66,11 +66,11 @@ def _exchange_places(
 
     def place(index: int) -> Place:
         request, reply = lines[bisect.bisect_right(starts, index) - 1, :, 0].tolist()
-        operation, slot = request >> 16 & 0xFF, request & 0xFFFF
+        number, operation, slot = parts(request)
         if operation in (Operation.TURN, Operation.TURN_RESET):
             turn = int(asked[index])
             return 0, (request, turn) if turn == done[index] >> 1 else None
-        if request >> 24 == reply >> 24:
+        if number == parts(reply)[0]:
             return slot, request
         seen = int(seen_slot[0])
         if seen != slot and operation in (Operation.STEP, Operation.STEP_WITH):
