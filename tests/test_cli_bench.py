@@ -233,7 +233,7 @@ def test_an_environment_that_ends_its_process_ends_a_trial_alone(odd, cls):
         assert str(caught.value) == "ended with code 5: last words"
     else:
         assert re.search(
-            r"WorkerDiedError: worker [01] of \d \(environments? [0-9-]+\) died \(exit code 5\)", str(caught.value)
+            r"WorkerDiedError: worker [01] of \d \(environments? [0-9-]+\) died \(exit code 5,", str(caught.value)
         )
 
 

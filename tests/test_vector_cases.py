@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_between_steps_is_told_of_and_close_works():
         processes = envs.processes
         os.kill(processes[1].pid, signal.SIGKILL)
         processes[1].join()
-        with pytest.raises(WorkerDiedError, match=r"worker 1 of 3 \(environments 1\) died \(SIGKILL, exit code -9\)"):
+        with pytest.raises(WorkerDiedError, match=r"worker 1 of 3 \(environment 1\) died \(SIGKILL, exit code -9:"):
             envs.step(zeros(3))
     assert not any(process.is_alive() for process in processes)
 

@@ -591,12 +591,16 @@ def test_a_stopped_worker_is_no_dead_worker():
 # --- a worker dies ----------------------------------------------------------------------------------------------------
 
 DEATHS = {
-    "SIGKILL": (lambda: os.kill(os.getpid(), signal.SIGKILL), -9, "SIGKILL, exit code -9"),
+    "SIGKILL": (
+        lambda: os.kill(os.getpid(), signal.SIGKILL),
+        -9,
+        "SIGKILL, exit code -9: often the kernel's out-of-memory killer",
+    ),
     "SIGSEGV": (lambda: os.kill(os.getpid(), signal.SIGSEGV), -11, "SIGSEGV, exit code -11"),
     "SIGTERM": (lambda: os.kill(os.getpid(), signal.SIGTERM), -15, "SIGTERM, exit code -15"),
-    "sys.exit": (lambda: sys.exit(3), 3, "exit code 3"),
-    "sys.exit()": (lambda: sys.exit(), 0, "exit code 0"),
-    "os._exit": (lambda: os._exit(4), 4, "exit code 4"),
+    "sys.exit": (lambda: sys.exit(3), 3, "exit code 3, as from sys.exit or os._exit"),
+    "sys.exit()": (lambda: sys.exit(), 0, "exit code 0, as from sys.exit or os._exit"),
+    "os._exit": (lambda: os._exit(4), 4, "exit code 4, as from sys.exit or os._exit"),
 }
 
 
@@ -626,7 +630,9 @@ def check_death(caught: Any, death: str, during: str) -> None:
     error = caught.value
     _, exitcode, text = DEATHS[death]
     assert (error.worker, error.envs, error.exitcode, error.during) == (1, range(2, 4), exitcode, during)
-    assert str(error) == f"worker 1 of 3 (environments 2-3) died ({text}) during {during}"
+    advice = ". Call `close()`. With on_worker_death='restart' the worker would be started anew, and all go on."
+    told = f"worker 1 of 3 (environments 2-3) died ({text}) during {during}"
+    assert str(error) == (told if during == "construction" else told + advice)
 
 
 @pytest.mark.parametrize("death", list(DEATHS))
@@ -651,6 +657,15 @@ def test_a_worker_that_dies_is_told_of_with_all_there_is_to_tell(death, when):
     assert not any(process.is_alive() for process in processes)
     with pytest.raises(ClosedEnvironmentError):
         envs.reset()
+
+
+def test_a_death_in_a_step_is_one_of_a_step_however_the_actions_travel():
+    fns = mortals(5, victim=3, death="SIGKILL", when="step")
+    with contextlib.closing(ShmVectorEnv(fns, context="fork", num_workers=3)) as envs:
+        envs.reset()
+        with pytest.raises(WorkerDiedError) as caught:
+            envs.step([0] * 5)
+        check_death(caught, "SIGKILL", "step")
 
 
 @EVERY_CONTEXT

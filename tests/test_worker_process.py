@@ -80,6 +80,18 @@ def test_a_script_without_a_guard_is_told_what_it_lacks_and_leaves_nothing(conte
 
 
 @FRESH
+def test_a_script_from_stdin_is_asked_to_be_a_file(context):
+    done = subprocess.run(
+        [sys.executable, "-", context], input=GUARDED, capture_output=True, text=True, timeout=60, env=CHILD_ENV
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].endswith(
+        f" during construction. Under {context!r} each worker runs the script anew, and this one came from stdin: save "
+        "it as a file."
+    )
+
+
+@FRESH
 def test_with_the_guard_it_runs(context, tmp_path):
     assert run_script(tmp_path / "script.py", GUARDED, context) == (0, "done\n", "")
 
@@ -97,7 +109,7 @@ def test_a_fork_server_that_ends_by_what_it_imports_is_told_of_likewise(tmp_path
     assert (code, out) == (1, "")
     assert "ValueError: not importable" in error
     last = error.splitlines()[-1]
-    assert last.startswith("gymshm.errors.WorkerDiedError: worker 0 of 2 (environments 0) could not be started")
+    assert last.startswith("gymshm.errors.WorkerDiedError: worker 0 of 2 (environment 0) could not be started")
     assert last.endswith(f", for the fork server ended. {the_question('forkserver')}")
 
 
@@ -112,9 +124,11 @@ def test_another_death_in_construction_is_not_put_down_to_the_script(context, co
 
     with pytest.raises(WorkerDiedError) as caught:
         ShmVectorEnv([Clock, make], context=context, num_workers=2)
-    how = "SIGKILL, exit code -9" if code < 0 else f"exit code {code}"
+    how = "SIGKILL, exit code -9: often the kernel's out-of-memory killer"
+    if code >= 0:
+        how = f"exit code {code}, as from sys.exit or os._exit"
     assert caught.value.exitcode == code
-    assert str(caught.value) == f"worker 1 of 2 (environments 1) died ({how}) during construction"
+    assert str(caught.value) == f"worker 1 of 2 (environment 1) died ({how}) during construction"
 
 
 def test_exit_code_1_after_construction_is_not_put_down_to_the_script():
@@ -122,7 +136,9 @@ def test_exit_code_1_after_construction_is_not_put_down_to_the_script():
     envs.reset()
     with pytest.raises(WorkerDiedError) as caught:
         envs.step(envs.action_space.sample())
-    assert str(caught.value) == "worker 0 of 1 (environments 0) died (exit code 1) during step"
+    assert str(caught.value).startswith(
+        "worker 0 of 1 (environment 0) died (exit code 1, as from sys.exit or os._exit) during step."
+    )
     envs.close()
 
 
@@ -136,8 +152,8 @@ def test_an_environment_that_handles_the_signal_for_the_stack_is_named_as_a_reas
     envs.reset()
     with pytest.raises(WorkerDiedError) as caught:
         envs.step(envs.action_space.sample())
-    assert str(caught.value).endswith(
+    assert (
         "It hung; it could not say where (stopped, or in code that holds the interpreter, or SIGUSR2 is handled by "
-        "somebody else)"
-    )
+        "somebody else). Call `close()`."
+    ) in str(caught.value)
     envs.close()

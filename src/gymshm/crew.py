@@ -31,7 +31,10 @@ from .worker_process import Employment, Stage, WorkerProcess
 __all__ = ["Crew"]
 
 #: What errors call an operation; looked up at each step, and an enum's own name is slow.
-_NAMES = {operation: operation.name.lower() for operation in Operation}
+_NAMES = {operation: operation.name.lower() for operation in Operation} | {
+    Operation.STEP_WITH: "step",
+    Operation.TURN_RESET: "a turn",
+}
 
 _SERVING: Final = Stage.SERVING  # looked up at every step: see ``worker.STEP``
 

@@ -27,6 +27,9 @@ __all__ = ["RestartingRoster", "TurnKeeper"]
 #: building as many times what the first start took, and seconds at least; what goes with the first reset, seconds.
 _TIMES_FIRST_START, _LEAST_REBUILD_SECONDS, _SETTING_UP_SECONDS = 10, 60.0, 5.0
 
+#: What the caller can do about a death that is not restarted.
+_ADVICE = "Call `close()`. With on_worker_death='restart' the worker would be started anew, and all go on."
+
 
 class TurnKeeper(Protocol):
     """Knows of the turns that environments are asked for, where a worker that died is to be replaced."""
@@ -123,6 +126,8 @@ class RestartingRoster(Roster):
             WorkerDiedError: The policy is not to, or it died too often.
         """
         if not self._policy.restarts:
+            between = "\n" if "\n" in str(death) else ". "  # a stack
+            death.args = (f"{death}{between}{_ADVICE}",)
             raise death
         self._deaths.count(death)
         worker.end_now()  # it may have closed its connection, and live

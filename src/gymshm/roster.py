@@ -114,7 +114,7 @@ class Roster:
         while waiting := [worker for worker in workers if worker.number not in heard]:
             ready = wait([w.connection for w in waiting] + [w.process.sentinel for w in waiting], left_until(deadline))
             if not ready:
-                told = ", ".join(f"{worker.number} (environments {worker.span})" for worker in waiting)
+                told = ", ".join(f"{worker.number} ({worker.span})" for worker in waiting)
                 raise TimedOutError(f"Construction is not done in time; still waiting for worker {told}")
             for worker in waiting:
                 try:

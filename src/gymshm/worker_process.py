@@ -13,6 +13,7 @@ import pickle
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -189,9 +190,13 @@ class WorkerProcess:
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
                 how = f"{signal.Signals(-code).name}, {how}"
+            if code == -signal.SIGKILL:
+                how += ": often the kernel's out-of-memory killer"
         # What the script raises when it is run anew, which is before the worker reports.
         first = code == 1 and during == "construction" and self.stage is Stage.BUILDING
         asked = self._ask_for_guard() if first and not self._employment.forks else ""
+        if code is not None and code >= 0 and not asked:
+            how += ", as from sys.exit or os._exit"
         return self._death(f"died ({how}) during {during}{asked}", code, during)
 
     def failed(self, why: str, during: str) -> WorkerDiedError:
@@ -211,19 +216,25 @@ class WorkerProcess:
 
     def _ask_for_guard(self) -> str:
         """What to add where the user's script may be the cause; multiprocessing's own words are in a child's stderr."""
+        method = self._employment.context.get_start_method()
+        if getattr(sys.modules["__main__"], "__file__", None) == "<stdin>":
+            return (
+                f". Under {method!r} each worker runs the script anew, and this one came from stdin: save it as a file."
+            )
         return (
-            f". Under {self._employment.context.get_start_method()!r} the script is run anew in each worker: does it "
-            'start its work below `if __name__ == "__main__":`?'
+            f". Under {method!r} the script is run anew in each worker: does it start its work below "
+            '`if __name__ == "__main__":`?'
         )
 
     def _death(self, text: str, code: int | None, during: str) -> WorkerDiedError:
-        of = f"worker {self.number} of {self._employment.num_workers} (environments {self.span})"
+        of = f"worker {self.number} of {self._employment.num_workers} ({self.span})"
         return WorkerDiedError(f"{of} {text}", self.number, self.envs, code, during)
 
     @property
     def span(self) -> str:
         """Its environments, in short."""
-        return str(self.envs.start) if len(self.envs) == 1 else f"{self.envs.start}-{self.envs.stop - 1}"
+        first, last = self.envs.start, self.envs.stop - 1
+        return f"environment {first}" if first == last else f"environments {first}-{last}"
 
     def _told_stack(self) -> str:
         """The Python stack of the process, by its own account (``faulthandler``); empty where it can't tell."""
