@@ -39,8 +39,8 @@ _NO_ROOM = {
     *(errno.ENOSYS, errno.ENODEV, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS),
 }
 
-#: Bytes that are reserved at a time. Older kernels start a reservation anew at each signal that comes: so it has to be
-#: done sooner than the next one, or a profiler's timer would hold it up for ever.
+#: Bytes that are reserved at a time. Older kernels restart a reservation at every signal: each has to be done before
+#: the next signal comes, or a profiler's timer would hold it up for ever.
 _RESERVE = 1 << 26
 
 _REMEDY = (
@@ -165,8 +165,8 @@ def _reserve(descriptor: int, start: int, stop: int) -> None:
 def _owned_root(mapping: mmap.mmap, made: Backing) -> np.ndarray:
     """The root array over ``mapping``, with which the name goes (fact 3)."""
     root = np.frombuffer(mapping, np.uint8)
-    # Not weakref.finalize: that one does not run when a process of multiprocessing ends. Below zero: after the
-    # processes that this one waits for have ended, who may attach until then.
+    # Not weakref.finalize: that one does not run when a process of multiprocessing ends. The priority is below zero: it
+    # runs after multiprocessing has joined this process's children, which may attach until then.
     util.Finalize(root, _unlink_quietly, (made,), exitpriority=-10)
     return root
 

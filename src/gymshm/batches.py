@@ -3,7 +3,7 @@
 A batch has the form that ``gymnasium.vector.utils.batch_space`` gives a space: arrays of shape ``(n, *shape)``, nested
 as the space is, and for ``Text`` and ``OneOf`` a sequence of ``n`` values.
 
-What is handed out is never a view of the segment, so that who keeps it can, but where :func:`batch_reader` is told so.
+What is handed out is never a view of the segment and may be kept, except where :func:`batch_reader` is told otherwise.
 """
 
 from __future__ import annotations

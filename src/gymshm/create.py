@@ -1,4 +1,4 @@
-"""``create_shared_memory``: the tree of a space, in one segment, with what handlers make in its place."""
+"""``create_shared_memory``: the tree of a space in one segment; handlers of custom spaces allocate their own parts."""
 
 from __future__ import annotations
 

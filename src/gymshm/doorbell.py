@@ -1,18 +1,19 @@
 """How a parent and a worker wake each other: look, spin briefly, then sleep.
 
 Each side writes one cache line of the segment and reads the other's. A line carries a message (a sequence number and
-what goes with it, in one word, so that one store says all) and whether its writer sleeps. Who has something to say
-writes the message, and rings only if the other side sleeps. A ring is an empty packet on the pair's connection, whose
-other packets are payloads; so one descriptor per worker serves as bell, as mail box and as sign of life.
+what goes with it, in one word, so that one store says all) and whether its writer sleeps. A side that has something to
+say writes the message, and rings only if the other one sleeps. A ring is an empty packet on the pair's connection,
+whose other packets are payloads; so one descriptor per worker serves as bell, as mail box and as sign of life.
 
-Why it has this shape (measured on two cores): a pure spin starves the peer, which needs the CPU, by a factor of
-thousands; a spin that gives the CPU away each time (``sched_yield``) hands over in 2 µs, and from the first look on:
-with as many workers as CPUs somebody waits for this very one; a sleep takes 30 to 70 µs. So a waiter spins for
-:data:`SPIN_SECONDS`, which covers cheap environments, and then sleeps, so that idle costs nothing.
+Why it has this shape (measured on two cores): a pure spin takes the CPU from the peer, which needs it, and slows it
+down by a factor of thousands. A spin that yields the CPU at each look (``sched_yield``) hands over in 2 µs; it yields
+before the first look too, since with one worker per CPU some process is always waiting for this CPU. A sleep takes 30
+to 70 µs. So a waiter spins for :data:`SPIN_SECONDS`, which covers cheap environments, and then sleeps, so that idle
+costs nothing.
 
-A fence stands before a message is written and after it was read, where the machine needs one, and everywhere between
-writing one's message and reading the other's "sleeps", or both sides might miss each other (see ``ordering``). Should a
-ring be lost all the same, a sleeper looks again after :data:`SLEEP_SECONDS`: late, but never stuck.
+Where the machine needs it, a fence stands before a message is written and after one was read. On every machine, a fence
+stands between writing a message and reading whether the peer sleeps: without it both sides can end up asleep (see
+``ordering``). Should a ring be lost all the same, a sleeper looks again after :data:`SLEEP_SECONDS`: late, never stuck.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules of this file:
 
 1. One environment's exception, of whatever class, stops neither its neighbours nor the request: it is captured, and
-   the rest goes on. ``SystemExit`` is none of that kind: who calls ``sys.exit`` ends the process.
+   the rest goes on. ``SystemExit`` is not captured: ``sys.exit`` ends the process.
 2. What happens at every step is bound once (:meth:`EnvGroup.bind`): a step looks nothing up.
 3. Results go into the exchange. What has no place there (infos, pickled observations, results of calls) is returned,
    and is None in the common case that there is nothing. Infos are those of their own moment: environments may use one

@@ -80,7 +80,7 @@ class Exchange:
         final_observations: Likewise, without slots; None where there are none.
         rewards, terminations, truncations: Arrays of shape ``(slots, n)``.
         turns_asked, turns_done: Arrays of shape ``(n,)``.
-        seen_slot: One int64: the slot that holds what the environments showed last, as far as a caller has seen it.
+        seen_slot: One int64: the slot that holds the observations that were returned to the caller last.
         info_columns: By kind, arrays of shape ``(INFO_COLUMNS, n)``.
     """
 

@@ -1,19 +1,19 @@
-"""What callers have and nobody copied: rows of history that are lent, and not written again while somebody has them.
+"""``copy=True`` without a copy: slots that are lent to the caller, and not written again while anything refers to them.
 
-``copy=True`` promises arrays that are the caller's. A copy of a large batch takes longer than the step it belongs to:
-the memory it goes to is new each time, and each page of it a fault. So there are a few more slots than history asks
-for. A step writes one of which nobody has an array; the arrays that it returns are views; and as long as one of them
-lives, or anything that was made of it, its slot is left alone. Where all are lent, because the caller keeps what he
-gets, a step goes to slot 0, and what it returns is copied.
+``copy=True`` promises arrays that are the caller's. Copying a large batch takes longer than the step it belongs to: it
+goes to new memory each time, every page of which is a fault. So there are a few more slots than history asks for. A
+step writes a slot of which nobody has an array, and returns views of it; as long as one of these lives, or anything
+made of it, the slot is left alone. Where all slots are lent, because the caller keeps the arrays, a step writes slot 0,
+and what it returns is copied.
 
-Who has an array, reference counts tell. All that is made of an array holds the object that owns its memory: numpy
-gives every view the same ``base``. Here that is an array per slot and leaf, the *keeper*, over a buffer of its own.
+Reference counts tell whether an array is out. Whatever is made of an array refers to the object that owns the memory:
+numpy gives every view the same ``base``. Here that is an array per slot and leaf, the *keeper*, over its own buffer.
 
 Rules of this file:
 
-1. The slot that was returned last is not written next, also where the caller has let go of it: onlookers, and who
-   fails in the next step, need what it holds.
-2. A fork may have what is lent, and nobody hears when it lets go: what is out then is not lent again.
+1. The slot that was returned last is not written next, even if the caller has dropped it: onlookers need what it holds,
+   and so does an environment that fails in the next step.
+2. A fork may hold what is lent, and nobody learns when it drops it: what is out at a fork is never lent again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Loans", "slots_to_lend"]
 #: Bytes of a leaf's batch from which on lending it costs less than copying it.
 _LEAST_NBYTES = 1 << 16
 
-#: Slots to lend. Two serve a caller that has one batch at a time, three one that compares two.
+#: Slots to lend. Two are enough for a caller that holds one batch at a time, three for one that compares two.
 _FEWEST, _MOST = 2, 3
 
 #: The most bytes that they may take, and which part of the room that shared memory has.

@@ -1,4 +1,4 @@
-"""What happens when a worker dies, or does not come back: told once, at construction; and how many did."""
+"""What follows from the death of a worker, as the caller wants it, and a count of recent deaths."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 The step is measured on one more environment, in a process of its own that is gone afterwards: stepping those of the
 caller would change what they show. While they run, an :class:`Advisor` looks at how long they take now and then.
 
-What is known of the costs of a step beside the environments' own work is a model of four numbers, as ``benchmarks/``
-measures them on two CPUs. What it decides is coarse, and right where it matters: cheap environments are stepped in this
-process, dear ones on all CPUs.
+What a step costs beside the environments' own work is modelled by four constants, which ``benchmarks/`` measured on two
+CPUs. The decision is coarse, and right where it matters: cheap environments are stepped in this process, expensive ones
+on all CPUs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ from .worker_process import interrupts_held
 
 __all__ = ["Advisor", "best_number_of_workers", "measure_step"]
 
-#: Seconds: what a vector environment adds to each environment's step; what a step of all costs without workers; with
-#: workers that leave this process a CPU; and where they take all of them.
-_PER_ENV, _IN_PROCESS, _SPARE_CPU, _ALL_CPUS = 0.25e-6, 3.5e-6, 7e-6, 16e-6
+#: Seconds that a vector environment adds to the step of each environment,
+_PER_ENV = 0.25e-6
+#: and to a step of all of them: without workers,
+_IN_PROCESS = 3.5e-6
+#: with fewer workers than CPUs,
+_SPARE_CPU = 7e-6
+#: and with a worker on every CPU.
+_ALL_CPUS = 16e-6
 
 #: Steps of all environments from one that is measured to the next, how many make a verdict, and from which factor on a
 #: better number of workers is told. The model is coarse, and a warning that is wrong is worse than none.

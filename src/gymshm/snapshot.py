@@ -1,7 +1,7 @@
-"""Which rows of a segment are current, and whether they are calm: for onlookers that want no half-written ones.
+"""Which slot holds a row now, and whether the row is being written: for onlookers that want no half-written rows.
 
-Who writes a row tells when that is under way. An onlooker copies the row while it is calm, and looks whether that was
-still so afterwards (a *seqlock*: the writer waits for nobody). There are two ways of telling:
+A writer shows when it is writing a row. An onlooker copies the row while it is calm, and checks afterwards that it
+stayed calm (a *seqlock*: the writer waits for nobody). There are two ways of showing it:
 
 * Memory that was created with ``snapshots=True`` has a version for each row, odd while the row is written.
 * In a vector environment, a row is calm while its worker has answered the last request and its own turn is over; with

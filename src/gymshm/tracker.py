@@ -54,7 +54,7 @@ def start_common() -> None:
 
 
 def expect(name: str) -> object:
-    """Watches a name that this process is about to make: who is killed between making and watching would leave it.
+    """Watches a name that this process is about to make: killed between making and watching, it would leave the name.
 
     Returns:
         What stands for the object until there is one, for :func:`forget`.

@@ -141,7 +141,7 @@ class Turns:
         if space is None:
             raise ValueError("Expected actions of a fixed size for `send`, got an action space that has none.")
         memory = self._exchange.actions[0]
-        # Arrays alone: those of text are codes, which nobody has for actions.
+        # Not for text: it is stored as codes, and a caller's actions are never codes.
         if type(memory) is ArrayLeaf and isinstance(actions, np.ndarray) and actions.dtype == memory.dtype:
             if actions.shape == (len(ids), *memory.shape):
                 memory.live_view()[ids] = actions

@@ -51,8 +51,8 @@ class ArrayLeaf:
         n: Number of environments.
         scalar: Where a value is one number, numpy's scalar type for it; else None.
         low, high: Where a value is one integer, the least and the greatest that the dtype has; else None.
-        versions: The segment's versions of rows, for who writes one; None where it has none.
-        rows: The view's rows that were written lately, by their index: who finds one here may store in it.
+        versions: The versions of the segment's rows, which a write changes; None where it has none.
+        rows: A cache of the view's rows that may be stored to, by their index.
     """
 
     __slots__ = (
