@@ -1,11 +1,11 @@
-"""The parent's side of all workers at work: ask, wait, and what follows from a death.
+"""The parent's side of all workers at work: asks them, waits for them, and notices where one died or hangs.
 
 Rules of this file:
 
 1. Whatever waits, waits for the processes' ends too: a dead worker is an event, told within a second.
 2. A wait that runs out of time loses nothing: it can be called again, and goes on where it was.
-3. Where a worker is started anew (see ``restarts``), the others never notice: who died together is started anew
-   together, and while environments take turns nobody waits for a restart.
+3. Where a worker is started anew (see ``restarts``), the others never notice: workers that died together are started
+   anew together, and while environments take turns nobody waits for a restart.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Crew(RestartingRoster):
         """
         left, limit, now = left_until(deadline), self._limit(), time.monotonic()
         naps = [SLEEP_SECONDS] if left is None else [SLEEP_SECONDS, left]
-        # Who is being restarted is asked again, and looked after, when its turn to be waited for comes.
+        # Workers that are being restarted are left to `_go_on`, once the loop in `wait` reaches them.
         asked = [other for other in self._pending if other.stage is _SERVING]
         if limit is not None:
             naps += [max(0.0, other.asked_at + limit - now) for other in asked]

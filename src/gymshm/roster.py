@@ -3,7 +3,7 @@
 Rules of this file:
 
 1. Whatever waits for a start, waits for the processes' ends too, and is bounded.
-2. Ending is bounded: ask, then SIGTERM, then SIGKILL. It never raises.
+2. Ending is bounded: ask, then SIGTERM, then SIGKILL. It raises nothing of its own.
 3. A fork of the parent inherits these objects and answers for none of the processes: see ``crew_env``.
 """
 

@@ -1,6 +1,6 @@
 """The parent's side of one worker: its process, the ways to it, and what to say of its end.
 
-It alone starts and ends processes.
+Only here are workers' processes started and ended.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ class Employment:
         daemon: Whether the processes are daemonic.
         name: The vector environment's class, for the names of the processes.
         num_workers: How many there are.
-        patience: Seconds that a worker which serves may take for a packet once that has begun, and to say where it
-            hangs thereafter; None for any time.
+        patience: Seconds that one packet to or from a serving worker may take once it has begun; None for any time.
     """
 
     context: Any
