@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from gymshm import arguments
+from gymshm import ShmVectorEnv, arguments
 from gymshm.arguments import (
+    as_autoreset_mode,
     check_concurrency,
+    check_context,
+    check_flags,
     check_mode,
     not_negative,
     positive,
     seconds,
+    spread_seeds,
     usable_cpus,
     workers_for,
 )
@@ -252,3 +256,59 @@ def test_a_pair_that_is_no_pair_of_spaces_is_refused_in_gymnasiums_words():
     with pytest.raises(TypeError) as caught:
         check_mode((1, "x"))
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_, np.False_, 0, 1])
+def test_a_bool_is_one_of_numpys_too(value):
+    check_flags(copy=value)
+
+
+@pytest.mark.parametrize("value", ["yes", "no", "", None, 2, 1.0, [], np.zeros(1)], ids=repr)
+def test_another_flag_is_refused_by_its_name(value):
+    with pytest.raises(TypeError) as caught:
+        check_flags(shared_memory=True, copy=value)
+    assert str(caught.value) == f"Expected copy to be True or False, got {value!r}."
+
+
+@pytest.mark.parametrize("flag", ["shared_memory", "copy", "daemon"])
+def test_the_vector_environment_refuses_it(flag):
+    with pytest.raises(TypeError, match=f"^Expected {flag} to be True or False, got 'no'"):
+        ShmVectorEnv([None.__class__], num_workers=0, **{flag: "no"})
+
+
+def test_another_context_is_refused_in_multiprocessings_words_and_ours_also_without_workers():
+    check_context("fork")
+    check_context(None)
+    with pytest.raises(ValueError, match=r"^cannot find context for 'thread'\. Expected .* None or one of \[.*'spawn'"):
+        ShmVectorEnv([None.__class__], context="thread", num_workers=0)
+
+
+def test_another_autoreset_mode_is_refused_in_gymnasiums_words_and_ours():
+    assert as_autoreset_mode("SameStep").value == "SameStep"
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the whole text is checked
+        as_autoreset_mode("next_step")
+    assert str(caught.value) == (
+        "'next_step' is not a valid AutoresetMode. Expected autoreset_mode to be one of ['NextStep', 'SameStep', "
+        "'Disabled']."
+    )
+
+
+def test_a_seed_is_spread_and_a_list_of_them_taken():
+    assert spread_seeds(3, 3) == spread_seeds(np.int64(3), 3) == [3, 4, 5]
+    assert spread_seeds((7, None, 8), 3) == [7, None, 8]
+    assert spread_seeds(None, 2) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "seed", ["a", "abc", b"abc", 1.5, iter([1, 2, 3]), np.array(3)], ids=lambda seed: type(seed).__name__
+)
+def test_what_is_neither_a_seed_nor_a_list_of_them_is_refused(seed):
+    with pytest.raises(TypeError) as caught:
+        spread_seeds(seed, 3)
+    assert str(caught.value) == f"Expected seed to be an int, a sequence of 3 ints, or None, got {seed!r}."
+
+
+@pytest.mark.parametrize("options", [{"slots": 3}, {"shared_memory": False}])
+def test_a_batch_size_is_refused_where_there_are_no_turns(options):
+    with pytest.raises(ValueError, match=r"^Expected slots=1 and observations in shared memory with a batch_size"):
+        ShmVectorEnv([None.__class__] * 3, batch_size=2, num_workers=0, **options)

@@ -964,3 +964,13 @@ def test_the_name_is_gone_after_close():
         gymshm.attach(name)
     with pytest.raises(gymshm.SegmentNotFoundError):
         gymshm.attach(name)
+
+
+@BOTH
+@pytest.mark.parametrize("actions", [0, None, 1.5, np.int64(1), np.array(1)], ids=repr)
+def test_one_action_is_no_batch_of_them(num_workers, actions):
+    with made(4, num_workers=num_workers) as envs:
+        envs.reset()
+        with pytest.raises(TypeError, match=r"\. Expected a batch of 4 actions, got .*\."):
+            envs.step(actions)
+        assert envs.step(zeros(4))[1].tolist() == [1, 1, 1, 1]

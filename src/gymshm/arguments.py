@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
+from .compat import AutoresetMode
+
 __all__ = [
+    "as_autoreset_mode",
     "check_concurrency",
+    "check_context",
+    "check_flags",
     "check_mode",
     "not_negative",
     "positive",
@@ -153,6 +159,41 @@ def check_concurrency(value: Any) -> int | None:
     return int(value)
 
 
+def check_flags(**flags: Any) -> None:
+    """Refuses arguments that are no bools: most of what is meant as no, as the text "no", is true.
+
+    Raises:
+        TypeError: One of them is none.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_) and not (type(value) is int and value in (0, 1)):
+            raise TypeError(f"Expected {name} to be True or False, got {value!r}.")
+
+
+def check_context(context: Any) -> None:
+    """Refuses what is no start method, also where no process is started.
+
+    Raises:
+        ValueError: It is none.
+    """
+    methods = multiprocessing.get_all_start_methods()
+    if context is not None and context not in methods:
+        raise ValueError(f"cannot find context for {context!r}. Expected context to be None or one of {methods}.")
+
+
+def as_autoreset_mode(mode: Any) -> AutoresetMode:
+    """The mode that is called so.
+
+    Raises:
+        ValueError: None is.
+    """
+    try:
+        return AutoresetMode(mode)
+    except ValueError as error:
+        modes = [known.value for known in AutoresetMode]
+        raise ValueError(f"{error}. Expected autoreset_mode to be one of {modes}.") from None
+
+
 def check_mode(mode: Any) -> None:
     """Refuses what is no ``observation_mode``.
 
@@ -177,12 +218,19 @@ def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
 
     Raises:
         ValueError: The list has another length.
+        TypeError: It is neither an integer nor a list, or another sequence.
     """
     if seed is None or isinstance(seed, int | np.integer):
         return [None if seed is None else int(seed) + i for i in range(num_envs)]
-    if len(seed) != num_envs:
+    try:
+        length = None if isinstance(seed, str | bytes) else len(seed)
+    except TypeError:
+        length = None
+    if length is None:
+        raise TypeError(f"Expected seed to be an int, a sequence of {num_envs} ints, or None, got {seed!r}.")
+    if length != num_envs:
         raise ValueError(
-            f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seed)}."
+            f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={length}."
         )
     return list(seed)
 

@@ -15,7 +15,10 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from .arguments import (
+    as_autoreset_mode,
     check_concurrency,
+    check_context,
+    check_flags,
     check_mode,
     positive,
     seconds,
@@ -42,6 +45,7 @@ from .read import read_from_shared_memory
 from .reply import Reply
 from .rollout import Rollout, rollout_of, show_actions
 from .turns_env import StepResult, TurnsVectorEnv
+from .values import shown
 from .worker import STEP, Operation, Report, Setup
 from .worker_process import Employment
 
@@ -213,9 +217,11 @@ class ShmVectorEnv(TurnsVectorEnv):
             Exception: What an environment raised.
         """
         self.env_fns = env_fns = as_functions(env_fns)
+        check_flags(shared_memory=shared_memory, copy=copy, daemon=daemon)
+        check_context(context)
         self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
         self.observation_mode = observation_mode
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.num_envs = len(env_fns)
         self.slots = positive(slots, "slots")
         if self.slots > MOST_ARGUMENTS:
@@ -223,6 +229,11 @@ class ShmVectorEnv(TurnsVectorEnv):
         self.batch_size = self.num_envs if batch_size is None else positive(batch_size, "batch_size")
         if self.batch_size > self.num_envs:
             raise ValueError(f"Expected batch_size of at most {self.num_envs} environments, got {batch_size}.")
+        if batch_size is not None and (self.slots > 1 or not shared_memory):
+            raise ValueError(
+                "Expected slots=1 and observations in shared memory with a batch_size, which is for `send` and `recv`, "
+                f"got slots={slots}, shared_memory={shared_memory}. Leave out one or the other."
+            )
         self.max_concurrency = check_concurrency(max_concurrency)
         check_mode(observation_mode)
         if self.num_envs == 0:
@@ -482,7 +493,13 @@ class ShmVectorEnv(TurnsVectorEnv):
             self._ask(_STEPPING, STEP, slot)
         else:
             # As gymnasium hands them over: whatever iterating gives, pickled.
-            rows = list(iterate(self.action_space, actions))
+            try:
+                rows = list(iterate(self.action_space, actions))
+            except TypeError as error:
+                if hasattr(actions, "__iter__") and getattr(actions, "ndim", 1) > 0:
+                    raise
+                expected = f"Expected a batch of {self.num_envs} actions"
+                raise TypeError(f"{error}. {expected}, got {shown(actions)}.") from None
             if len(rows) != self.num_envs:
                 raise ValueError(f"Expected a batch of {self.num_envs} actions, got {len(rows)} of them.")
             if self._rolls:
