@@ -37,7 +37,7 @@ def at_work(fns: list[Any], num_workers: int):
         exchange = Exchange.create(Terms(BOX, DISCRETE, len(fns), num_workers, 1, False))
         segment = exchange.segment
         setup = Setup((segment.name, segment.header.digest), 0, exchange.terms, BOX, DISCRETE, True)
-        assert crew.set_up(setup, exchange, 60) == [(True, True)] * num_workers
+        assert crew.set_up(setup, exchange, 60) == [("", "")] * num_workers
         yield crew, exchange
     finally:
         crew.close(60)

@@ -596,8 +596,9 @@ def of_spaces(*spaces: gs.Space[Any], **options: Any) -> list[Any]:
 @BOTH
 def test_differing_spaces_are_refused_unless_they_are_meant(num_workers):
     fns = of_spaces(gs.Box(0, 1, (2,), np.float32), gs.Box(0, 2, (2,), np.float32))
-    with pytest.raises(RuntimeError, match="spaces are not equivalent"):
+    with pytest.raises(RuntimeError, match="spaces are not equivalent") as caught:
         ShmVectorEnv(fns, num_workers=num_workers)
+    assert "instead. Expected Box(0.0, 1.0, (2,), float32), got Box(0.0, 2.0, (2,)" in str(caught.value)
     with contextlib.closing(ShmVectorEnv(fns, num_workers=num_workers, observation_mode="different")) as envs:
         assert envs.single_observation_space == gs.Box(0, 1, (2,), np.float32)
         assert envs.observation_space == SyncVectorEnv(fns, observation_mode="different").observation_space
@@ -636,8 +637,11 @@ def test_a_pair_of_spaces_is_taken_as_batched_and_single_one(num_workers):
 @BOTH
 def test_differing_action_spaces_are_refused(num_workers):
     fns = [lambda n=n: Clock(action_space=gs.Discrete(n)) for n in (2, 3)]
-    with pytest.raises(RuntimeError, match=r"Some environments have an action space different from `Discrete\(2\)`"):
+    with pytest.raises(
+        RuntimeError, match=r"Some environments have an action space different from `Discrete\(2\)`"
+    ) as caught:
         ShmVectorEnv(fns, num_workers=num_workers)
+    assert str(caught.value).endswith("equal. Expected Discrete(2), got Discrete(3) - in environment 1.")
 
 
 @BOTH

@@ -800,7 +800,9 @@ def test_construction_that_blocks_ends_with_start_timeout(context, tmp_path):
             blocked_by(tmp_path / "never")(None)
         return Clock()
 
-    with pytest.raises(TimedOutError, match=r"still waiting for worker .*1 \(environments 2-3\)"):
+    with pytest.raises(
+        TimedOutError, match=r"still waiting for worker .*1 \(environments 2-3\)\. .* more than 1.0 seconds"
+    ):
         ShmVectorEnv([lambda i=i: make(i) for i in range(4)], context=context, num_workers=2, start_timeout=1)
 
 

@@ -114,14 +114,27 @@ def test_spaces_have_to_be_equal_or_only_alike(same_spaces, spaces, expected):
     terms = Terms(spaces[0], gs.Discrete(5), 2, 1, 1, False)
     setup = Setup(("name", b"digest"), 0, terms, spaces[0], gs.Discrete(5), same_spaces)
     group = group_of([lambda space=space: Clock(observation_space=space) for space in spaces])
-    assert setup.matches(group) == (expected, True)
+    told = "" if expected else f" Expected {spaces[0]}, got {spaces[1]} - in environment 1."
+    assert setup.misfits(group) == (told, "")
 
 
 def test_action_spaces_have_to_be_equal():
     terms = Terms(None, gs.Discrete(5), 2, 1, 1, False)
     setup = Setup(("name", b"digest"), 0, terms, Clock().observation_space, gs.Discrete(5), True)
     fns = [Clock, lambda: Clock(action_space=gs.Discrete(6))]
-    assert setup.matches(group_of(fns)) == (True, False)
+    assert setup.misfits(group_of(fns)) == ("", " Expected Discrete(5), got Discrete(6) - in environment 1.")
+
+
+class Plain(gs.Space):
+    """A custom space without ``__eq__``."""
+
+
+def test_a_space_that_can_not_be_compared_is_told_of():
+    terms = Terms(None, gs.Discrete(5), 1, 1, 1, False)
+    setup = Setup(("name", b"digest"), 0, terms, Plain(), gs.Discrete(5), True)
+    observations, actions = setup.misfits(group_of([lambda: Clock(observation_space=Plain())]))
+    assert observations.endswith(" - in environment 0. Spaces are compared by `__eq__`, which `Plain` does not define.")
+    assert actions == ""
 
 
 def test_a_worker_that_is_sent_away_closes_its_environments_and_ends(tmp_path):

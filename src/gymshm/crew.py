@@ -67,11 +67,11 @@ class Crew(RestartingRoster):
         # When, in what is waited for now, workers that may hang were looked at last.
         self._looked_at = 0.0
 
-    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
+    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[str, str]]:
         """As a roster does; from then on there is a way to ask all of them."""
-        matches = super().set_up(setup, exchange, timeout)
+        misfits = super().set_up(setup, exchange, timeout)
         self._bells = Doorbells([worker.bell for worker in self._workers])
-        return matches
+        return misfits
 
     # --- ask and wait -------------------------------------------------------------------------------------------------
 

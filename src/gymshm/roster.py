@@ -78,8 +78,8 @@ class Roster:
         self._first_start_seconds = time.monotonic() - began
         return reports
 
-    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[bool, bool]]:
-        """Tells all of ``setup``; gives for each whether its observation and action spaces match.
+    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[str, str]]:
+        """Tells all of ``setup``; gives what :meth:`Setup.misfits` says in each.
 
         Raises:
             Exception: What binding the arrays raised.
@@ -89,10 +89,10 @@ class Roster:
         self._setup, self._exchange = setup, exchange
         for worker in self._workers:
             self._instruct(worker, None)
-        matches = self._hear(self._workers, deadline_of(timeout))
+        misfits = self._hear(self._workers, deadline_of(timeout))
         for worker in self._workers:
             worker.serve()
-        return matches
+        return misfits
 
     def _instruct(self, worker: WorkerProcess, loss: Loss | None) -> None:
         worker.take_up(self._exchange.lines(worker.number), again=loss is not None)
@@ -115,7 +115,10 @@ class Roster:
             ready = wait([w.connection for w in waiting] + [w.process.sentinel for w in waiting], left_until(deadline))
             if not ready:
                 told = ", ".join(f"{worker.number} ({worker.span})" for worker in waiting)
-                raise TimedOutError(f"Construction is not done in time; still waiting for worker {told}")
+                raise TimedOutError(
+                    f"Construction is not done in time; still waiting for worker {told}. Where building the "
+                    f"environments takes more than {self._start_timeout} seconds, give a greater start_timeout."
+                )
             for worker in waiting:
                 try:
                     if worker.connection in ready:

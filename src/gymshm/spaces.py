@@ -141,7 +141,7 @@ for _built_in in BUILT_IN:
 def _dynamic(space: gs.Space[Any]) -> gs.Space[Any]:
     raise TypeError(
         f"As {space} has a dynamic shape so its not possible to make a static shared memory. For `AsyncVectorEnv`, "
-        "disable `shared_memory`."
+        "disable `shared_memory`. Likewise for ours: `gymshm.ShmVectorEnv(..., shared_memory=False)`."
     )
 
 

@@ -324,19 +324,19 @@ class ShmVectorEnv(TurnsVectorEnv):
             self.single_action_space,
             self.observation_mode == "same",
         )
-        matches = self._crew.set_up(setup, self._exchange, timeout)
-        if not all(observations for observations, _ in matches):
+        misfits = self._crew.set_up(setup, self._exchange, timeout)
+        if told := next((observations for observations, _ in misfits if observations), ""):
             raise RuntimeError(
                 f"{type(self).__name__}(..., observation_mode='same') however some of the sub-environments observation "
-                "spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead."
+                f"spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead.{told}"
                 if self.observation_mode == "same"
                 else f"{type(self).__name__}(..., observation_mode='different' or custom space) however the "
-                "sub-environment's observation spaces do not share a common shape and dtype."
+                f"sub-environment's observation spaces do not share a common shape and dtype.{told}"
             )
-        if not all(actions for _, actions in matches):
+        if told := next((actions for _, actions in misfits if actions), ""):
             raise RuntimeError(
                 f"Some environments have an action space different from `{self.single_action_space}`. In order to "
-                "batch actions, the action spaces from all environments must be equal."
+                f"batch actions, the action spaces from all environments must be equal.{told}"
             )
         self._write_actions = [
             batch_writer(self.single_action_space, memory, self.num_envs) for memory in self._exchange.actions

@@ -124,11 +124,28 @@ class Setup:
     same_spaces: bool
     loss: Loss | None = None
 
-    def matches(self, group: EnvGroup) -> tuple[bool, bool]:
-        """Whether observation and action spaces of all environments of ``group`` match."""
+    def misfits(self, group: EnvGroup) -> tuple[str, str]:
+        """The first observation space and the first action space in ``group`` that do not match, in words to add.
+
+        Empty where all do.
+        """
         same = operator.eq if self.same_spaces else is_space_dtype_shape_equiv
-        observations = all(same(self.single_observation_space, env.observation_space) for env in group.envs)
-        return observations, all(self.single_action_space == env.action_space for env in group.envs)
+        observations = [env.observation_space for env in group.envs]
+        actions = [env.action_space for env in group.envs]
+        return (
+            _misfit(self.single_observation_space, observations, group.start, same),
+            _misfit(self.single_action_space, actions, group.start, operator.eq),
+        )
+
+
+def _misfit(expected: gs.Space[Any], spaces: Sequence[gs.Space[Any]], start: int, same: Callable[..., bool]) -> str:
+    for i, space in enumerate(spaces, start):
+        if not same(expected, space):
+            remedy = ""
+            if type(space) is type(expected) and type(space).__eq__ is object.__eq__:
+                remedy = f" Spaces are compared by `__eq__`, which `{type(space).__name__}` does not define."
+            return f" Expected {expected}, got {space} - in environment {i}.{remedy}"
+    return ""
 
 
 def report(group: EnvGroup) -> Report:
@@ -225,7 +242,7 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
     try:
         exchange = Exchange(attach_once(*setup.segment), setup.terms)
         group.bind(exchange)
-        matches = setup.matches(group)
+        misfits = setup.misfits(group)
         if setup.loss is not None:
             group.recover(setup.loss.slot, setup.loss.seeds, setup.loss.observations)
     except SystemExit:
@@ -234,7 +251,7 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
         connection.send_bytes(dumps(capture(group.start, error)))
         return None
     theirs, ours = exchange.lines(setup.worker)
-    connection.send_bytes(dumps(matches))
+    connection.send_bytes(dumps(misfits))
     return Doorbell(ours, theirs, connection)
 
 
