@@ -23,8 +23,8 @@ from .worker_process import Employment, Stage, WorkerProcess
 
 __all__ = ["RestartingRoster", "TurnKeeper"]
 
-#: Limits of a restart where there is a ``step_timeout`` and no ``start_timeout``: building may take this many times what
-#: the first start took, and these seconds at least; setting up may take these seconds more than its first reset.
+#: Limits of a restart where there is a ``step_timeout`` and no ``start_timeout``: building may take this many times
+#: what the first start took, and these seconds at least; setting up may take these seconds more than a reset.
 _TIMES_FIRST_START, _LEAST_REBUILD_SECONDS, _SETTING_UP_SECONDS = 10, 60.0, 5.0
 
 #: What the caller can do about a death that is not restarted.
