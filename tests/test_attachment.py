@@ -316,10 +316,27 @@ def test_a_name_that_nobody_has_is_not_found(name):
     assert caught.value.name == name
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "/a", "a\0b", None, 3, b"name"], ids=repr)
+@pytest.mark.parametrize("name", ["", "a/b", "/a", "a\0b"], ids=repr)
 def test_what_can_be_no_name_is_a_value_error(name):
     with pytest.raises(ValueError, match=r"^Expected a name"):
         attach(name)
+
+
+@pytest.mark.parametrize("name", [None, 3, b"name"], ids=repr)
+def test_what_is_no_text_is_a_type_error(name):
+    with pytest.raises(TypeError, match=rf"^Expected the name of a segment, a str, got {type(name).__name__}\.$"):
+        attach(name)
+
+
+def test_who_gives_what_has_a_name_is_told_to_give_the_name():
+    memory = gymshm.create_shared_memory(gs.Discrete(2))
+    with pytest.raises(TypeError, match=r"got Segment\. Give its `name`\.$"):
+        attach(gymshm.segment_of(memory))
+    with contextlib.closing(gymshm.ShmVectorEnv(clocks(1), num_workers=0)) as envs:
+        with pytest.raises(TypeError, match=r"got ShmVectorEnv\. Give its `segment_name`\.$"):
+            attach(envs)
+        with pytest.raises(TypeError, match=r", got ShmVectorEnv\. Use its `segment_name`\.$"):
+            gymshm.segment_of(envs)
 
 
 @pytest.mark.parametrize(

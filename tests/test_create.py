@@ -76,8 +76,9 @@ def test_a_negative_number_of_environments_is_a_value_error(n):
 
 @pytest.mark.parametrize("n", [1.0, "1", None])
 def test_a_number_of_environments_that_is_no_integer_is_a_type_error(n):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError) as caught:
         create_shared_memory(gs.Discrete(3), n)
+    assert str(caught.value) == f"Expected n, a number of environments, to be an integer, got {n!r}."
 
 
 def test_the_caller_may_choose_the_name():

@@ -259,3 +259,27 @@ def test_an_id_without_single_environments_is_refused() -> None:
             gymshm.make_vec("VectorOnly-v0", num_envs=2)
     finally:
         del gym.registry["VectorOnly-v0"]
+
+
+@pytest.mark.parametrize("name", ["num_workers", "slots"])
+def test_an_argument_of_the_vector_environment_is_sent_where_it_belongs(name: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"unexpected keyword argument '{name}'.*: put it into `vector_kwargs="
+    ) as caught:
+        gymshm.make_vec("CartPole-v1", 2, **{name: 1})
+    assert str(caught.value).endswith(f"`vector_kwargs={{'{name}': ...}}`.")
+    with pytest.raises(TypeError) as caught:
+        gymshm.make_vec("CartPole-v1", 2, colour=1)
+    assert "vector_kwargs" not in str(caught.value)
+
+
+@pytest.mark.parametrize("num_envs", ["a", 2.0, None])
+def test_a_number_of_environments_is_an_integer(num_envs: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^Expected num_envs to be an integer, got {num_envs!r}\.$"):
+        gymshm.make_vec("CartPole-v1", num_envs)
+
+
+@pytest.mark.parametrize("wrappers", [TimeAwareObservation, clip, 3, [3]])
+def test_wrappers_are_a_sequence_of_functions(wrappers: Any) -> None:
+    with pytest.raises(TypeError, match=r"^Expected wrappers to be a sequence of functions of an environment, got "):
+        gymshm.make_vec("CartPole-v1", 2, wrappers=wrappers)

@@ -378,3 +378,9 @@ def test_a_row_is_calm_after_a_write_whose_value_is_converted_or_not_aligned():
             memory["a"].view[...] = memory["c"].view[...] = 0
     assert seen == sorted(set(seen))
     assert not any(version % 2 for version in seen)
+
+
+def test_memory_in_the_place_of_the_index_is_told_of():
+    space = gs.Dict(a=gs.Discrete(2))
+    with pytest.raises(TypeError, match=r"^Expected row_writer\(space, shared_memory, index\), got the memory"):
+        row_writer(space, 0, create_shared_memory(space))

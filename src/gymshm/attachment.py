@@ -220,7 +220,7 @@ def attach(name: str, read_only: bool = False) -> Attachment:
     Raises:
         SegmentNotFoundError: There is no segment of that name.
         SegmentFormatError: It is not ours, of another version, truncated, or its header is broken.
-        ValueError: ``name`` can't be a name.
+        ValueError, TypeError: ``name`` can't be a name.
         PermissionError: It is another user's.
     """
     return Attachment(attach_segment(name, writeable=not read_only))

@@ -212,7 +212,10 @@ def _open(name: str, access: int) -> tuple[int, str | None]:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+    if not isinstance(name, str):
+        remedy = next((f" Give its `{known}`." for known in ("segment_name", "name") if hasattr(name, known)), "")
+        raise TypeError(f"Expected the name of a segment, a str, got {type(name).__name__}.{remedy}")
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"Expected a name without '/' and NUL, got {name!r}.")
 
 

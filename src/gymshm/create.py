@@ -43,12 +43,15 @@ def create_shared_memory(
 
     Raises:
         CustomSpaceError: ``space``, or a part of it, is a custom space that nobody registered.
-        TypeError: It is no space, or has no fixed size (``Sequence``, ``Graph``).
+        TypeError: It is no space, or has no fixed size (``Sequence``, ``Graph``); or ``n`` is no integer.
         ValueError: ``n`` is negative, or ``name`` can't be a name.
         SegmentExistsError: ``name`` is in use.
         OSError: There is no room for it.
     """
-    n = operator.index(n)
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError(f"Expected n, a number of environments, to be an integer, got {n!r}.") from None
     if n < 0:
         raise ValueError(f"Expected a number of environments from 0 up, got n={n}.")
     refresh()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,9 @@ from gymnasium.error import Error
 from .vector_env import ShmVectorEnv
 
 __all__ = ["make_vec"]
+
+#: Who gives one of these to ``make_vec`` gives it to each environment.
+_OUR_ARGUMENTS = frozenset(inspect.signature(ShmVectorEnv).parameters)
 
 
 def make_vec(
@@ -46,6 +50,7 @@ def make_vec(
     Raises:
         gymnasium.error.Error: Nothing is registered under ``id``, or no single environment is.
         ValueError: ``vectorization_mode`` is none of gymnasium's.
+        TypeError: ``num_envs`` is no integer, or ``wrappers`` are no functions.
         ModuleNotFoundError: ``id`` names a module that does not exist.
         Exception: What the environment or ``ShmVectorEnv`` raises.
     """
@@ -54,9 +59,12 @@ def make_vec(
         raise Error(f"Expected {spec.id} to have an entry point, which creates a single environment; it has none.")
     # Where a vector environment's spec holds arguments of make_vec, they win, as in gymnasium.
     num_envs = spec.kwargs.pop("num_envs", num_envs)
+    if not hasattr(num_envs, "__index__"):
+        raise TypeError(f"Expected num_envs to be an integer, got {num_envs!r}.")
     _check_mode(spec.kwargs.pop("vectorization_mode", vectorization_mode))
     vector_kwargs = spec.kwargs.pop("vector_kwargs", vector_kwargs) or {}
     wrappers = spec.kwargs.pop("wrappers", wrappers) or ()
+    _check_wrappers(wrappers)
     env_kwargs = {**spec.kwargs, **kwargs}
     spec.kwargs = {}
 
@@ -66,7 +74,14 @@ def make_vec(
             env = wrapper(env)
         return env
 
-    envs = ShmVectorEnv([make_one] * num_envs, **vector_kwargs)
+    try:
+        envs = ShmVectorEnv([make_one] * num_envs, **vector_kwargs)
+    except TypeError as error:
+        for name in _OUR_ARGUMENTS.intersection(kwargs):
+            if f"unexpected keyword argument {name!r}" in str(error):
+                remedy = f"`{name}` is an argument of ShmVectorEnv: put it into `vector_kwargs={{{name!r}: ...}}`."
+                error.args = (f"{error}. {remedy}",)
+        raise
     envs.spec = copy.deepcopy(spec)
     envs.spec.kwargs = {**env_kwargs, "vectorization_mode": "async"}
     if num_envs != 1:
@@ -76,6 +91,11 @@ def make_vec(
     if wrappers:
         envs.spec.kwargs["wrappers"] = wrappers
     return envs
+
+
+def _check_wrappers(wrappers: Any) -> None:
+    if callable(wrappers) or not isinstance(wrappers, Iterable) or not all(map(callable, wrappers)):
+        raise TypeError(f"Expected wrappers to be a sequence of functions of an environment, got {wrappers!r}.")
 
 
 def _check_mode(mode: VectorizeMode | str | None) -> None:

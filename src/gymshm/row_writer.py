@@ -67,10 +67,12 @@ def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Calla
 
     Raises:
         IndexError: ``index`` is out of range.
-        TypeError: ``space`` is no space, or ``shared_memory`` is nested otherwise.
+        TypeError: ``space`` is no space, or ``shared_memory`` is nested otherwise, or none.
         ValueError: The segment is closed.
         CustomSpaceError: ``space``, or a part of it, is a custom space that nobody registered.
     """
+    if next(leaves(index), None) is not None:
+        raise TypeError("Expected row_writer(space, shared_memory, index), got the memory in the place of the index.")
     index = checked_index(index, shared_memory)
 
     def slow(value: Any) -> None:

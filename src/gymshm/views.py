@@ -314,9 +314,9 @@ def segment_of(memory: Memory) -> Segment:
     """
     for leaf in leaves(memory):
         return leaf.segment
+    got = f"{type(memory).__name__}. Use its `segment_name`" if hasattr(memory, "segment_name") else shown(memory)
     raise TypeError(
-        "Expected what `gymshm.create_shared_memory` returned, or a part of it that has at least one array, got "
-        f"{memory!r}."
+        f"Expected what `gymshm.create_shared_memory` returned, or a part of it that has at least one array, got {got}."
     )
 
 
