@@ -65,7 +65,7 @@ def trial(verdict: Verdict, mode: str, shared_memory: bool, way: str, calls: int
         autoreset_mode=mode,
         shared_memory=shared_memory,
         num_workers=2,
-        batch_size=NUM_ENVS // 2,
+        batch_size=NUM_ENVS // 2 if shared_memory else None,
         **deadly,
     )
     what = f"{mode}, shared_memory={shared_memory}, {way}:"

@@ -129,7 +129,8 @@ def test_who_breaks_off_has_no_numbers_and_no_further_turn(measured, capsys):
     assert (code, err) == (0, "")
     assert re.search(r"^AsyncVectorEnv +-\* +- +-$", out, re.MULTILINE)
     assert r"* AsyncVectorEnv: 'it\x1b[2J broke'" in out.splitlines()
-    assert out.endswith("\nShmVectorEnv: 0.0 times SyncVectorEnv.\n")
+    advice = 'Try num_workers="auto"; `python -m gymshm tune Some-v0` tells what suits it best.'
+    assert out.endswith(f"\nShmVectorEnv: 0.0 times SyncVectorEnv.\n{advice}\n")
     assert turns.count("AsyncVectorEnv") == 1
 
 
@@ -238,7 +239,7 @@ def test_an_environment_that_ends_its_process_ends_a_trial_alone(odd, cls):
 
 
 def test_arguments_that_the_class_refuses_are_told():
-    with pytest.raises(TrialError, match=r"^ValueError: Expected num_workers to be a positive integer, got -1"):
+    with pytest.raises(TrialError, match=r"^ValueError: Expected num_workers to be None, .* got -1"):
         attempt("CartPole-v1", 2, Candidate("ShmVectorEnv", {"num_workers": -1}), 0.01)
 
 

@@ -106,7 +106,7 @@ def test_who_is_far_behind_has_one_turn_only(measured, capsys):
 )
 def test_what_can_t_be_is_one_line_on_stderr(capsys, argv, text):
     code, out, err = run(capsys, "Some-v0", *argv)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith(f"gymshm tune: {text}")
     assert err.count("\n") == 1
 
@@ -116,6 +116,9 @@ def test_a_wrong_command_line_ends_with_2(capsys, argv):
     with pytest.raises(SystemExit) as end:
         run(capsys, "Some-v0", *argv)
     assert end.value.code == 2
+    least = 0 if argv[0] == "--workers" else 1
+    told = f"argument {argv[0]}: expected integers from {least} up, with commas, got '{argv[1]}'\n"
+    assert capsys.readouterr().err.endswith(told)
 
 
 # --- what is advised --------------------------------------------------------------------------------------------------

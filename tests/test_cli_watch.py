@@ -530,3 +530,13 @@ def test_another_segment_of_the_same_name_is_not_taken_for_it(capsys, monkeypatc
     assert (code, err) == (0, "")
     assert out.endswith(f"\n{name}: its creator has closed it, or ended\n")
     assert out.count("ENV 0") == 1
+
+
+def test_who_has_seen_enough_of_it_ends_it_well():
+    memory = gymshm.create_shared_memory(gs.Discrete(3), n=2)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with watching(gymshm.segment_of(memory).name, "--interval", "0.01", text=True, **pipes) as watch:
+        watch.stdout.readline()
+        watch.stdout.close()
+        assert watch.stderr.read() == ""
+    assert watch.returncode == 0

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import SegmentError
-from .text import CommandError
+from .text import CommandError, UsageError
 
 __all__ = ["COMMANDS", "main"]
 
@@ -45,18 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Who read our output has seen enough. Nothing is left to say, not even when the interpreter flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return int(arguments.command == "clean")  # which may not have come to what it was to do
     except KeyboardInterrupt:
         return 130
     except (CommandError, SegmentError, OSError, ValueError) as error:
         print(f"gymshm {arguments.command}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     return code
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="gymshm", description="Looks after the shared-memory segments of gymshm.", epilog=_EXIT_CODES
+        prog="python -m gymshm", description="Looks after the shared-memory segments of gymshm.", epilog=_EXIT_CODES
     )
     parser.add_argument("--version", action="version", version=f"gymshm {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -7,7 +7,17 @@ import sys
 
 from ..tables import printable, table
 
-__all__ = ["CommandError", "name_text", "positive", "progress_bar", "seconds", "show_progress", "size_text", "table"]
+__all__ = [
+    "CommandError",
+    "UsageError",
+    "name_text",
+    "positive",
+    "progress_bar",
+    "seconds",
+    "show_progress",
+    "size_text",
+    "table",
+]
 
 #: Characters of the progress bar.
 _WIDTH = 30
@@ -15,6 +25,10 @@ _WIDTH = 30
 
 class CommandError(Exception):
     """A command can't do what it was asked; its text is shown as one line."""
+
+
+class UsageError(CommandError):
+    """Arguments that do not go together: the command line is wrong."""
 
 
 def size_text(nbytes: int) -> str:
@@ -45,15 +59,21 @@ def show_progress(line: str, end: str = "") -> None:
 
 def positive(text: str) -> int:
     """An argument that is a positive integer."""
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not positive")
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
     return number
 
 
 def seconds(text: str) -> float:
     """An argument that is a time above 0."""
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no time above 0 seconds")
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
     return number

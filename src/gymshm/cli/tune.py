@@ -11,7 +11,7 @@ from typing import Any
 from ..arguments import usable_cpus
 from . import comparison
 from .comparison import as_json, compare, print_results
-from .text import CommandError
+from .text import UsageError
 from .trial import Candidate
 
 __all__ = ["SUMMARY", "configure", "run"]
@@ -77,13 +77,13 @@ def _candidates(arguments: argparse.Namespace) -> list[Candidate]:
     """All combinations that can be, the plainest first: copies, then views, then send and recv; few workers first.
 
     Raises:
-        CommandError: There is none.
+        UsageError: There is none.
     """
     n = arguments.num_envs
     workers = arguments.workers or _doublings(min(usable_cpus(), n))
     batches = arguments.batch_size or [size for size in (n, n // 2, n // 4) if size]
     if max(batches) > n:
-        raise CommandError(f"a batch of {max(batches)} is more than {n} environments")
+        raise UsageError(f"a batch of {max(batches)} is more than {n} environments")
     told: list[dict[str, Any]] = []
     for batch in sorted(set(batches), reverse=True):
         for slots in sorted(set(arguments.slots)):
@@ -94,7 +94,7 @@ def _candidates(arguments: argparse.Namespace) -> list[Candidate]:
                 elif slots == 1 and number > 0:  # others have no turns, or gain nothing by them
                     told.append({"num_workers": number, "batch_size": batch})
     if not told:
-        raise CommandError("nothing to measure: a batch below the number of environments takes workers, and one slot")
+        raise UsageError("nothing to measure: a batch below the number of environments takes workers, and one slot")
     return [Candidate("ShmVectorEnv", options) for options in told]
 
 
@@ -113,9 +113,12 @@ def _numbers(least: int) -> Callable[[str], list[int]]:
     """An argument that is a list of numbers from ``least`` up, with commas between them."""
 
     def numbers(text: str) -> list[int]:
-        told = [int(part) for part in text.split(",")]
+        try:
+            told = [int(part) for part in text.split(",")]
+        except ValueError:
+            told = [least - 1]
         if min(told) < least:
-            raise argparse.ArgumentTypeError(f"{min(told)} is less than {least}")
+            raise argparse.ArgumentTypeError(f"expected integers from {least} up, with commas, got {text!r}")
         return told
 
     return numbers
