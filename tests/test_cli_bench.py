@@ -182,6 +182,16 @@ def test_json_has_every_sample(measured, capsys):
 
 
 @pytest.mark.parametrize(
+    ("option", "expected"), [("--num-envs", "a positive integer"), ("--seconds", "a number of seconds above 0")]
+)
+@pytest.mark.parametrize("text", ["x", "0", "-1"])
+def test_an_argument_that_is_no_such_number_is_told_of(option, expected, text, capsys):
+    with pytest.raises(SystemExit):
+        run(capsys, "A-v0", f"{option}={text}")
+    assert capsys.readouterr().err.endswith(f"argument {option}: expected {expected}, got '{text}'\n")
+
+
+@pytest.mark.parametrize(
     "argv", [(), ("A-v0", "--num-envs", "0"), ("A-v0", "--seconds", "0"), ("A-v0", "--seconds", "inf")]
 )
 def test_a_wrong_command_line_ends_with_2(argv, capsys):
