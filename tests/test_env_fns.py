@@ -81,6 +81,11 @@ def test_a_function_that_returns_no_environment_is_named(function, told, num_wor
     with pytest.raises(AttributeError, match=r"^Expected env_fns\[1\]\(\) to return a gymnasium\.Env, got ") as caught:
         ShmVectorEnv([Clock, function], context="fork", num_workers=num_workers)
     assert told in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of its own end, in gymnasium 1.0
+@pytest.mark.parametrize("function", [lambda: None, lambda: "Clock", lambda: Clock, Blank])
+def test_the_class_of_that_error_is_that_of_sync_vector_env(function):
     with pytest.raises(AttributeError):
         SyncVectorEnv([Clock, function])
 
