@@ -535,6 +535,22 @@ def test_iterate_honours_a_handler_registered_with_gymnasium():
     assert list(iterate(gs.Dict(a=Custom()), {"a": [1, 2]})) == [{"a": 1}, {"a": 2}]
 
 
+def test_iterate_goes_by_the_space_that_stands_for_a_custom_one():
+    gymshm.describe.register(Custom, lambda space: gs.Box(0, 9, (2,), np.int64))
+    batch = np.arange(6).reshape(3, 2)
+    assert [row.tolist() for row in iterate(Custom(), batch)] == [[0, 1], [2, 3], [4, 5]]
+    rows = iterate(gs.Dict(a=Custom(), b=gs.MultiDiscrete([9, 9, 9])), {"a": batch, "b": np.arange(3)})
+    assert [(row["a"].tolist(), int(row["b"])) for row in rows] == [([0, 1], 0), ([2, 3], 1), ([4, 5], 2)]
+    gymnasium_utils.iterate.register(Custom, lambda space, items: iter("abc"))
+    assert list(iterate(Custom(), batch)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("space", [gs.Text(3), gs.Sequence(gs.Discrete(2)), gs.Graph(gs.Discrete(2), None)], ids=repr)
+def test_iterate_refuses_built_in_spaces_that_gymnasium_does_not_take_apart(space):
+    with pytest.raises(gymshm.CustomSpaceError, match=r"^Unable to iterate over \[\], since "):
+        iterate(space, [])
+
+
 def test_iterate_refuses_what_is_no_space_and_what_has_no_items():
     with pytest.raises(TypeError, match="The space provided to `iterate` is not a gymnasium Space instance"):
         iterate("space", [])

@@ -16,6 +16,7 @@ else of the tree stands in one segment.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
@@ -25,7 +26,7 @@ import gymnasium.vector.utils as gymnasium_utils
 from gymnasium import spaces as gs
 from gymnasium.error import CustomSpaceError
 
-from .spaces import describe
+from .spaces import BUILT_IN, describe
 
 __all__ = ["Function", "Handler", "Registering", "iterate", "refresh", "registering"]
 
@@ -211,7 +212,8 @@ def iterate(space: gs.Space[Any], items: Any) -> Iterator[Any]:
         items: A batch of it.
 
     Raises:
-        CustomSpaceError: ``space`` is a custom space, and nobody registered it on gymnasium's ``iterate``.
+        CustomSpaceError: ``space`` is a custom space, and nobody registered it on gymnasium's ``iterate``, nor a
+            ``describe`` rule for it.
         TypeError: ``space`` is no space, or ``items`` can't be iterated over.
     """
     if isinstance(space, gs.Dict):
@@ -224,6 +226,9 @@ def iterate(space: gs.Space[Any], items: Any) -> Iterator[Any]:
     try:
         return _gymnasium_iterate(space, items)
     except CustomSpaceError as error:
+        if not isinstance(space, (*BUILT_IN, gs.Sequence, gs.Graph)):
+            with contextlib.suppress(CustomSpaceError):
+                return iterate(describe(space), items)
         raise CustomSpaceError(
             f"Unable to iterate over {items}, since {space} is a custom `gym.Space` instance (i.e. not one of `Box`, "
             f"`Dict`, etc...). {error}"
