@@ -92,7 +92,8 @@ class ShmVectorEnv(TurnsVectorEnv):
         written again while anybody has such an array, or anything that was made of it. Who keeps more than three of
         them gets copies. Who changes one in place changes what others see who attach, and what a reset of some
         environments (``reset_mask``) shows of the rest. With ``autoreset_mode="Disabled"``, where such resets are the
-        rule, and with ``on_worker_death="restart"``, which shows an observation again, all are copied.
+        rule, with ``on_worker_death="restart"``, which shows an observation again, and with ``slots`` > 1, all are
+        copied. A process that is forked shares what is lent: what it writes there shows here, too.
 
         With ``copy=False`` a step returns views that show what workers write. Steps, and resets, write slot after slot
         and then the first again, so of ``slots=K`` the K-th step after the one that returned a view writes over it, and
