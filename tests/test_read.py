@@ -166,3 +166,33 @@ def test_a_handlers_batch_may_be_a_choice():
     memory = create_shared_memory(space, 2)
     write_to_shared_memory(space, 0, (1, "anything"), memory)
     assert read_from_shared_memory(space, memory, 2) == ((1, "anything"), (0, 0))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        gs.Box(0, 255, (5,), np.uint8),
+        gs.Box(0, 255, (4, 1), np.uint8),
+        gs.Box(0, 127, (4,), np.int8),
+        gs.Discrete(5),
+        gs.Text(4),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_memory_of_other_shapes_or_dtypes_is_refused_also_after_it_was_read_rightly(other, before):
+    space = gs.Dict(image=gs.Box(0, 255, (4,), np.uint8), speed=gs.Discrete(5))
+    memory = create_shared_memory(space, 2)
+    if before:
+        read_from_shared_memory(space, memory, 2)
+    with pytest.raises(TypeError, match=r"^Expected the memory that `gymshm\.create_shared_memory` returned for "):
+        read_from_shared_memory(gs.Dict(image=other, speed=gs.Discrete(5)), memory, 2)
+    assert read_from_shared_memory(space, memory, 2)["image"].shape == (2, 4)
+
+
+def test_other_bounds_are_no_other_memory():
+    memory = create_shared_memory(gs.Box(0, 255, (4,), np.uint8), 2)
+    assert read_from_shared_memory(gs.Box(0, 9, (4,), np.uint8), memory, 2).shape == (2, 4)
+    texts = create_shared_memory(gs.Text(3), 2)
+    with pytest.raises(TypeError, match=r"^Expected the memory"):
+        read_from_shared_memory(gs.Text(4), texts, 2)

@@ -11,6 +11,9 @@ from .views import ArrayLeaf, Memory, check_container, not_our_memory
 
 __all__ = ["read_from_shared_memory"]
 
+#: What a ``OneOf`` has to say which subspace was chosen.
+_CHOICE = gs.Discrete(1)
+
 
 @registering
 def read_from_shared_memory(space: gs.Space[Any], shared_memory: Memory, n: int = 1) -> Any:
@@ -29,7 +32,8 @@ def read_from_shared_memory(space: gs.Space[Any], shared_memory: Memory, n: int 
 
     Raises:
         CustomSpaceError: ``space``, or a part of it, is a custom space that nobody registered.
-        TypeError: ``space`` is no space, or ``shared_memory`` is nested otherwise.
+        TypeError: ``space`` is no space, or ``shared_memory`` was created for another one: it is nested otherwise, or
+            has other shapes or dtypes.
         ValueError: ``n`` is another number than it was created for, or the segment is closed.
     """
     return _readers.get(type(space), _read_custom)(space, shared_memory, n)
@@ -49,15 +53,23 @@ def _read_custom(space: gs.Space[Any], memory: Memory, n: int) -> Any:
 
 
 def _read_leaf(space: gs.Space[Any], memory: Memory, n: int) -> Any:
-    if type(memory) is ArrayLeaf and memory.n == n and (view := memory.view) is not None:
-        return view[...]  # cheaper than [:], and as new
+    try:
+        if memory.read_as is space and memory.n == n:
+            return memory.view[...]  # cheaper than [:], and as new
+    except AttributeError:
+        pass  # it is not ours
     if not isinstance(memory, ArrayLeaf):
         if refresh():
             return read_from_shared_memory(space, memory, n)
         raise not_our_memory(space, memory)
     if memory.n != n:
         raise ValueError(f"Expected n={memory.n}, for which this memory was created, got n={n}.")
-    return memory.read()
+    batch = memory.read()
+    if not memory.fits(space):
+        raise not_our_memory(space, memory)
+    if type(memory) is ArrayLeaf:
+        memory.read_as = space
+    return batch
 
 
 def _read_dict(space: gs.Dict, memory: Memory, n: int) -> Any:
@@ -82,7 +94,7 @@ def _read_tuple(space: gs.Tuple[Any], memory: Memory, n: int) -> Any:
 
 def _read_one_of(space: gs.OneOf[Any], memory: Memory, n: int) -> Any:
     check_container(space, memory, (None, *space.spaces))
-    chosen = _read_leaf(space, memory[0], n)
+    chosen = _read_leaf(_CHOICE, memory[0], n)
     batches = [read_from_shared_memory(child, part, n) for child, part in zip(space.spaces, memory[1:], strict=True)]
     return tuple([(index, _row(space.spaces[index], batches[index], i)) for i, index in enumerate(chosen)])
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
+from gymnasium.spaces import Space, Text
 
 from .layout import layout_html, row_of
 from .plan import Leaf
@@ -53,6 +54,7 @@ class ArrayLeaf:
         low, high: Where a value is one integer, the least and the greatest that the dtype has; else None.
         versions: The versions of the segment's rows, which a write changes; None where it has none.
         rows: A cache of the view's rows that may be stored to, by their index.
+        read_as: The space that it was read as last, which fits (:meth:`fits`); None before that.
     """
 
     __slots__ = (
@@ -63,6 +65,7 @@ class ArrayLeaf:
         "high",
         "low",
         "n",
+        "read_as",
         "rows",
         "scalar",
         "segment",
@@ -78,6 +81,7 @@ class ArrayLeaf:
         self.segment, self._number, self._slot, self.versions = segment, number, slot, segment.versions
         self.view: np.ndarray | None = self._array()
         self.rows: dict[int, np.ndarray] = {}
+        self.read_as: Space[Any] | None = None
         self.dtype, self.shape = self.view.dtype, leaf.shape[len(lead) :]
         self.n = lead[-1] if lead else 1
         self.scalar = self.dtype.type if self.shape == () else None
@@ -99,6 +103,10 @@ class ArrayLeaf:
         if kind is self.scalar or (kind is int and self.low is not None and self.low <= value <= self.high):
             return value
         return fit(value, self.dtype, self.shape)
+
+    def fits(self, space: Space[Any]) -> bool:
+        """Whether its values have the shape and the dtype of ``space``."""
+        return self.shape == space.shape and self.dtype == space.dtype
 
     def read(self) -> Any:
         """The batch: a new view, shape ``(n, *shape)``."""
@@ -131,7 +139,7 @@ class ArrayLeaf:
 
     def release(self) -> None:
         """Gives up the view; the segment calls it."""
-        self.view = self.versions = None
+        self.view = self.versions = self.read_as = None
         self.rows.clear()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -179,6 +187,10 @@ class TextLeaf(ArrayLeaf):
             Mismatch: It does not fit.
         """
         return self.code.encode(value)
+
+    def fits(self, space: Space[Any]) -> bool:
+        """Whether ``space`` has texts of the same length."""
+        return isinstance(space, Text) and self.code.max_length == space.max_length
 
     def read(self) -> Any:
         """The batch: a tuple of ``n`` texts."""
