@@ -185,8 +185,12 @@ def test_memory_of_other_shapes_or_dtypes_is_refused_also_after_it_was_read_righ
     memory = create_shared_memory(space, 2)
     if before:
         read_from_shared_memory(space, memory, 2)
-    with pytest.raises(TypeError, match=r"^Expected the memory that `gymshm\.create_shared_memory` returned for "):
+    with pytest.raises(
+        TypeError, match=r"^Expected the memory that `gymshm\.create_shared_memory` returned for "
+    ) as caught:
         read_from_shared_memory(gs.Dict(image=other, speed=gs.Discrete(5)), memory, 2)
+    assert ", got <gymshm leaf values['image']: uint8 (2, 4), " in str(caught.value)
+    assert str(caught.value).endswith(". Use the space that it was created for.")
     assert read_from_shared_memory(space, memory, 2)["image"].shape == (2, 4)
 
 

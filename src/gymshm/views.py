@@ -344,7 +344,9 @@ def check_container(space: Any, memory: Memory, parts: Any) -> None:
 
 def not_our_memory(space: Any, memory: Memory) -> TypeError:
     """The error for memory that ``create_shared_memory`` did not make for ``space``."""
+    got, remedy = shown(memory), "Use the functions of one library for creating, reading and writing."
+    if isinstance(memory, ArrayLeaf):
+        got, remedy = repr(memory), "Use the space that it was created for."
     return TypeError(
-        f"Expected the memory that `gymshm.create_shared_memory` returned for {space}, got {shown(memory)}. Use the "
-        "functions of one library for creating, reading and writing."
+        f"Expected the memory that `gymshm.create_shared_memory` returned for {space}, got {got}. {remedy}"
     )
