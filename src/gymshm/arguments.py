@@ -47,9 +47,8 @@ def workers_for(num_workers: Any, num_envs: int, max_concurrency: int | None) ->
     """
     if num_workers is None:
         num_workers = usable_cpus()
-    if not _is_integer(num_workers) or num_workers < 0:
-        raise ValueError(f'Expected num_workers to be None, "auto" or an integer from 0 up, got {num_workers!r}.')
-    return min(int(num_workers), num_envs, max_concurrency or num_envs)
+    number = _integer(num_workers, 0, 'num_workers to be None, "auto" or an integer from 0 up')
+    return min(number, num_envs, max_concurrency or num_envs)
 
 
 def usable_cpus() -> int:
@@ -123,9 +122,7 @@ def positive(value: Any, name: str) -> int:
     Raises:
         ValueError: It is none.
     """
-    if not _is_integer(value) or value < 1:
-        raise ValueError(f"Expected {name} to be a positive integer, got {value!r}.")
-    return int(value)
+    return _integer(value, 1, f"{name} to be a positive integer")
 
 
 def not_negative(value: Any, name: str) -> int:
@@ -134,8 +131,12 @@ def not_negative(value: Any, name: str) -> int:
     Raises:
         ValueError: It is none.
     """
-    if not _is_integer(value) or value < 0:
-        raise ValueError(f"Expected {name} to be an integer from 0 up, got {value!r}.")
+    return _integer(value, 0, f"{name} to be an integer from 0 up")
+
+
+def _integer(value: Any, least: int, expected: str) -> int:
+    if not _is_integer(value) or value < least:
+        raise ValueError(f"Expected {expected}, got {value!r}.")
     return int(value)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..tables import printable, table
 
@@ -11,6 +14,7 @@ __all__ = [
     "CommandError",
     "UsageError",
     "name_text",
+    "parsed",
     "positive",
     "progress_bar",
     "seconds",
@@ -21,6 +25,8 @@ __all__ = [
 
 #: Characters of the progress bar.
 _WIDTH = 30
+
+_Value = TypeVar("_Value")
 
 
 class CommandError(Exception):
@@ -59,21 +65,28 @@ def show_progress(line: str, end: str = "") -> None:
 
 def positive(text: str) -> int:
     """An argument that is a positive integer."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
-    return number
+    return parsed(text, int, lambda number: number > 0, "a positive integer")
 
 
 def seconds(text: str) -> float:
     """An argument that is a time above 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
-    return number
+    return parsed(text, float, lambda number: 0 < number < float("inf"), "a number of seconds above 0")
+
+
+def parsed(text: str, convert: Callable[[str], _Value], fits: Callable[[_Value], bool], expected: str) -> _Value:
+    """An argument of the command line, converted.
+
+    Args:
+        text: The argument.
+        convert: Makes the value of it, or raises ValueError.
+        fits: Whether the value is one that is wanted.
+        expected: What is wanted, in words.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    with contextlib.suppress(ValueError):
+        value = convert(text)
+        if fits(value):
+            return value
+    raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")

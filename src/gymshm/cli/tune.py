@@ -11,7 +11,7 @@ from typing import Any
 from ..arguments import usable_cpus
 from . import comparison
 from .comparison import as_json, compare, print_results
-from .text import UsageError
+from .text import UsageError, parsed
 from .trial import Candidate
 
 __all__ = ["SUMMARY", "configure", "run"]
@@ -112,13 +112,10 @@ def _call(arguments: argparse.Namespace, candidate: Candidate) -> str:
 def _numbers(least: int) -> Callable[[str], list[int]]:
     """An argument that is a list of numbers from ``least`` up, with commas between them."""
 
+    def convert(text: str) -> list[int]:
+        return [int(part) for part in text.split(",")]
+
     def numbers(text: str) -> list[int]:
-        try:
-            told = [int(part) for part in text.split(",")]
-        except ValueError:
-            told = [least - 1]
-        if min(told) < least:
-            raise argparse.ArgumentTypeError(f"expected integers from {least} up, with commas, got {text!r}")
-        return told
+        return parsed(text, convert, lambda told: min(told) >= least, f"integers from {least} up, with commas")
 
     return numbers
