@@ -22,6 +22,7 @@ from .views import ArrayLeaf, Memory, TextLeaf
 from .write import Pending, collect
 
 __all__ = [
+    "Take",
     "batch_reader",
     "batch_writer",
     "copied",

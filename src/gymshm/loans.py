@@ -29,7 +29,7 @@ import numpy as np
 from gymnasium import spaces as gs
 
 from .allocation import room
-from .batches import batch_reader, copied
+from .batches import Take, batch_reader, copied
 from .exchange import Exchange
 from .plan import Field, plan
 from .spaces import outline
@@ -98,13 +98,13 @@ class _Loan:
     """One slot.
 
     Args:
-        reader: Makes, out of a function that makes functions which give arrays, one that gives the batch of them.
+        reader: Makes, as :func:`batch_reader` does, a function that gives a batch.
 
     Attributes:
         give: Gives its batch.
     """
 
-    def __init__(self, reader: Callable[[Callable[[np.ndarray], Callable[[], np.ndarray]]], Callable[[], Any]]) -> None:
+    def __init__(self, reader: Callable[[Take], Callable[[], Any]]) -> None:
         self._keepers: list[np.ndarray] = []
         self.give = reader(self._lent)
         self._counts_at_home = self._counts()
