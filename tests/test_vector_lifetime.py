@@ -319,6 +319,21 @@ envs.close(timeout=3600)
     assert stderr.count("Traceback (most recent call last)") == 1
 
 
+@contextlib.contextmanager
+def alarm_raises(exception: type[BaseException]) -> Iterator[None]:
+    """Within, an alarm raises ``exception`` wherever the main thread is."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise exception
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_after_an_interrupt_what_is_pending_can_be_waited_for(tmp_path):
     path = tmp_path / "go"
 
@@ -326,21 +341,14 @@ def test_after_an_interrupt_what_is_pending_can_be_waited_for(tmp_path):
         while not path.exists():
             time.sleep(0.001)
 
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with contextlib.closing(clock_envs(2, context="fork", act=act)) as envs:
-            envs.reset()
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            with pytest.raises(KeyboardInterrupt):
-                envs.step(zeros(2))
-            path.touch()
-            assert envs.step_wait()[0].tolist() == [[1, 1], [1, 1]]
-            assert envs.step(zeros(2))[0].tolist() == [[2, 2], [2, 2]]
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    with alarm_raises(KeyboardInterrupt), contextlib.closing(clock_envs(2, context="fork", act=act)) as envs:
+        envs.reset()
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            envs.step(zeros(2))
+        path.touch()
+        assert envs.step_wait()[0].tolist() == [[1, 1], [1, 1]]
+        assert envs.step(zeros(2))[0].tolist() == [[2, 2], [2, 2]]
 
 
 INTERRUPTIBLE = """
@@ -356,6 +364,34 @@ def interrupt(number, frame):
 def stop_clock():
     signal.setitimer(signal.ITIMER_REAL, 0)
 
+def endure(work, resume, renew_every):
+    # Interrupts work over and over; then resume must give right results, or be refused.
+    resumed, refused = 0, 0
+    until = time.monotonic() + 3
+    begin()
+    while time.monotonic() < until:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 4e-4))
+            while True:
+                work()
+        except WHAT:
+            stop_clock()
+        try:
+            resume()
+            resumed += 1
+            renew = resumed % renew_every == 0
+        except RuntimeError as error:
+            assert "was interrupted in the middle" in str(error), error
+            refused += 1
+            renew = True
+        if renew:
+            envs.close()
+            gc.collect()
+            begin()
+    assert resumed > 10, (resumed, refused)
+    envs.close()
+
+gc.disable()  # Python swallows what is raised in a finalizer, and nothing would end the work any more
 signal.signal(signal.SIGALRM, interrupt)
 random.seed(1)
 """
@@ -379,33 +415,20 @@ def check(result):
     return seen[0]
 
 SILENT = (INFO)(0) == {}
-begin()
-resumed, refused = 0, 0
-until = time.monotonic() + 3
-while time.monotonic() < until:
+
+def step():
+    global t
+    t = check(envs.step(zeros(4)))
+
+def resume():
+    global t
     try:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 4e-4))
-        while True:
-            t = check(envs.step(zeros(4)))
-    except WHAT:
-        stop_clock()
-    try:
-        try:
-            t = check(envs.step_wait())
-        except NoAsyncCallError:
-            t = check(envs.step(zeros(4)))
-        t = check(envs.step(zeros(4)))
-        resumed += 1
-        if resumed % 4 == 0:  # the first steps are those in which workers make up their minds about infos
-            envs.close()
-            begin()
-    except RuntimeError as error:
-        assert "was interrupted in the middle" in str(error), error
-        refused += 1
-        envs.close()
-        begin()
-assert resumed > 10, (resumed, refused)
-envs.close()
+        t = check(envs.step_wait())
+    except NoAsyncCallError:
+        step()
+    step()
+
+endure(step, resume, renew_every=4)  # the first steps are those in which workers make up their minds about infos
 """
 )
 
@@ -447,33 +470,14 @@ def turn():
     idle = np.flatnonzero(~envs._turns.pending)
     envs.send(zeros(len(idle)), idle)
 
-begin()
-resumed, refused = 0, 0
-until = time.monotonic() + 3
-while time.monotonic() < until:
-    try:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 4e-4))
-        while True:
-            turn()
-    except WHAT:
-        stop_clock()
-    try:
-        idle = np.flatnonzero(~envs._turns.pending)
-        if len(idle):
-            envs.send(zeros(len(idle)), idle)
-        for _ in range(4):
-            turn()
-        resumed += 1
-        if resumed % 16 == 0:
-            envs.close()
-            begin()
-    except RuntimeError as error:
-        assert "was interrupted in the middle" in str(error), error
-        refused += 1
-        envs.close()
-        begin()
-assert resumed > 10, (resumed, refused)
-envs.close()
+def resume():
+    idle = np.flatnonzero(~envs._turns.pending)
+    if len(idle):
+        envs.send(zeros(len(idle)), idle)
+    for _ in range(4):
+        turn()
+
+endure(turn, resume, renew_every=16)
 """
 )
 
@@ -491,26 +495,17 @@ def test_an_exception_in_the_midst_of_a_reply_refuses_what_follows(tmp_path):
     class Deadline(Exception):
         pass
 
-    def late(number: int, frame: Any) -> None:
-        raise Deadline
-
-    before = signal.signal(signal.SIGALRM, late)
-    try:
-        with contextlib.closing(
-            clock_envs(2, context="fork", num_workers=1, info=lambda t: {"blob": bytes(1 << 28)})
-        ) as envs:
-            envs.reset()
-            envs.step_async(zeros(2))
-            connection = envs._crew._workers[0].connection
-            assert wait_until(lambda: connection.poll(0), 60)
-            signal.setitimer(signal.ITIMER_REAL, 0.03)
-            with pytest.raises(Deadline):
-                envs.step_wait()
-            with pytest.raises(RuntimeError, match="`step_wait` was interrupted in the middle"):
-                envs.step_wait()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    envs = clock_envs(2, context="fork", num_workers=1, info=lambda t: {"blob": bytes(1 << 28)})
+    with alarm_raises(Deadline), contextlib.closing(envs):
+        envs.reset()
+        envs.step_async(zeros(2))
+        connection = envs._crew._workers[0].connection
+        assert wait_until(lambda: connection.poll(0), 60)
+        signal.setitimer(signal.ITIMER_REAL, 0.03)
+        with pytest.raises(Deadline):
+            envs.step_wait()
+        with pytest.raises(RuntimeError, match="`step_wait` was interrupted in the middle"):
+            envs.step_wait()
 
 
 # --- forks of the parent ----------------------------------------------------------------------------------------------
