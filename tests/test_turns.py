@@ -489,6 +489,20 @@ def test_recv_with_nothing_pending_raises(num_workers):
         assert times(envs.step_wait()[0]) == [1, 1]
 
 
+def test_an_interrupt_between_turns_in_process_refuses_what_follows(monkeypatch):
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    for call in ("async_reset", "send"):
+        with made(2, num_workers=0) as envs:
+            envs.reset()
+            monkeypatch.setattr(envs._crew._group, "end_turn", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                envs.async_reset() if call == "async_reset" else envs.send(zeros(2), [0, 1])
+            with pytest.raises(RuntimeError, match=f"`{call}` was interrupted in the middle"):
+                envs.recv(timeout=60)
+
+
 @BOTH
 def test_nobody_is_sent_to_twice(num_workers):
     with made(3, num_workers=num_workers) as envs:

@@ -121,7 +121,7 @@ class Crew(RestartingRoster):
             if payload is not None:
                 worker.connection.send_bytes(payload)
         except BlockingIOError:
-            worker.foreseen = worker.hung(self._during, self._told_limit())  # wait() says so
+            self._end_hung(worker)
         except OSError:
             pass  # dead: wait() finds out, and says so
 
@@ -220,12 +220,16 @@ class Crew(RestartingRoster):
         late = [other for other in asked if not other.bell.heard(sequence)]
         for other in late:
             if limit is not None and now >= other.asked_at + limit and other.process.is_alive():
-                other.foreseen = other.hung(self._during, self._told_limit())
+                self._end_hung(other)
         for other in late:
             if not other.process.is_alive():
                 raise other.died(self._during)
         if left == 0 and not worker.bell.heard(sequence):
             raise multiprocessing.TimeoutError
+
+    def _end_hung(self, worker: WorkerProcess) -> None:
+        """Kills a worker that does not come back; whoever finds it dead says so (``wait`` or ``attend``)."""
+        worker.foreseen = worker.hung(self._during, self._told_limit())
 
     def _limit(self) -> float | None:
         """Seconds that a worker may take for what it is asked; None for any time."""
@@ -306,11 +310,7 @@ class Crew(RestartingRoster):
         Raises:
             Exception: A payload can't be pickled; nothing was asked.
         """
-        try:
-            self.post(Operation.TURN_RESET, payloads=payloads, mark=mark)
-        except BaseException:
-            self.torn |= self.is_busy
-            raise
+        self.post(Operation.TURN_RESET, payloads=payloads, mark=mark)
         self._taken = len(self._workers)
 
     def take_turn_payload(self, number: int) -> Reply | None:
@@ -319,7 +319,7 @@ class Crew(RestartingRoster):
         try:
             packet = worker.bell.receive()
         except BlockingIOError:
-            worker.foreseen = worker.hung(self._during, self._told_limit())  # attend() says so
+            self._end_hung(worker)
             return None
         except (EOFError, OSError):
             return None
@@ -362,7 +362,7 @@ class Crew(RestartingRoster):
         for number in hung:  # first: where one death is raised, nobody comes back to the others
             worker = self._workers[number]
             if worker.stage is Stage.SERVING:
-                worker.foreseen = worker.hung(self._during, self._told_limit())
+                self._end_hung(worker)
         for worker in self._workers:
             if worker.stage is not Stage.SERVING:
                 death = None

@@ -150,9 +150,13 @@ class CrewVectorEnv(VectorEnv):
             self._crew.post(operation, slot, payloads)
         except BaseException as error:
             self._slot, self._state = before, _DEFAULT
-            self._crew.torn |= self._crew.is_busy
-            self._refuse_after(error, f"{state.value}_async")
+            self._refuse_unanswered(error, f"{state.value}_async")
             raise
+
+    def _refuse_unanswered(self, error: BaseException, caller: str) -> None:
+        """As :meth:`_refuse_after`, also where something was asked that nobody waits for, since ``error`` came."""
+        self._crew.torn |= self._crew.is_busy and self._state is _DEFAULT
+        self._refuse_after(error, caller)
 
     def _refuse_after(self, error: BaseException, caller: str) -> None:
         """Refuses all further calls, if ``error`` left the workers in a state from which nothing can go on.
@@ -169,6 +173,11 @@ class CrewVectorEnv(VectorEnv):
             )
         if self._broken is not None:
             self._state = _DEFAULT
+
+    def _remember_seeds(self, seeds: Sequence[int | None], chosen: Sequence[bool]) -> None:
+        """Has restarts derive their seeds from those of a reset of the environments ``chosen``; None changes none."""
+        told = zip(seeds, chosen, self._crew.seeds, strict=True)
+        self._crew.seeds = [new if is_chosen and new is not None else old for new, is_chosen, old in told]
 
     def _take_note(self, replies: Sequence[Reply | None]) -> None:
         """Keeps of ``replies`` what later ones build on, whatever becomes of this call; twice is as once."""

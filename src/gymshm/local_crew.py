@@ -20,7 +20,7 @@ from .failures import Failure, capture, keep
 from .ordering import store_fence
 from .reply import Reply
 from .restarts import TurnKeeper
-from .worker import STEP, Operation, Report, Setup, report
+from .worker import Operation, Report, Setup, perform, report
 
 __all__ = ["LocalCrew"]
 
@@ -66,21 +66,12 @@ class LocalCrew:
         """Carries out ``operation``."""
         assert self._group is not None
         group = self._group
-        if operation is not STEP and operation is Operation.STEP_WITH:
-            assert payloads is not None
-            # As pickling does: environments may keep them, and the caller may go on using them.
+        if payloads is not None and operation is Operation.STEP_WITH:
+            # As pickling does: environments may keep actions, and the caller may go on using them.
             payloads = copy.deepcopy(payloads)
         self.is_busy = True
         message, self._slot = self._announce(operation, slot), slot
-        if operation is STEP:
-            reply = group.step(slot)
-        elif operation is Operation.STEP_WITH:
-            assert payloads is not None
-            reply = group.step(slot, payloads[0])
-        else:
-            assert payloads is not None
-            perform = {Operation.RESET: group.reset, Operation.CALL: group.call, Operation.SET_ATTR: group.set_attr}
-            reply = perform[operation](*payloads[0])  # type: ignore[operator]
+        reply = group.step(slot) if payloads is None else perform(group, operation, slot, payloads[0])
         self._replies = self.nothing_to_add if reply is None else (reply,)
         store_fence()
         self._reply_line[0] = message

@@ -240,9 +240,9 @@ class Turns:
         """Receives what workers have to tell of turns that are done; gives the workers that do not tell any more."""
         gone: list[int] = []
         for index in ready[~self._heard[ready]].tolist():
-            worker = int(self._worker_of[index])
+            worker, payload_follows = int(self._worker_of[index]), bool(self._done[index] & 1)
             # What comes first may be of another environment, which was done before this one and not seen.
-            while self._done[index] & 1 and not self._heard[index] and worker not in gone:
+            while payload_follows and not self._heard[index] and worker not in gone:
                 self._crew.torn = True  # what is raised now loses what is half read, or read and not kept
                 reply = self._crew.take_turn_payload(worker)
                 if reply is None:
@@ -251,8 +251,7 @@ class Turns:
                     self._told[reply.turn] = reply
                     self._heard[reply.turn] = True
                 self._crew.torn = False
-            if not self._done[index] & 1:
-                self._heard[index] = True
+            self._heard[index] |= not payload_follows
         return gone
 
 

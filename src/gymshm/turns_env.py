@@ -5,7 +5,7 @@ How turns are asked and taken stands in ``turns``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,15 +52,8 @@ class TurnsVectorEnv(CrewVectorEnv):
         self._check_turns()
         self._begin_turns()
         seeds = spread_seeds(seed, self.num_envs)
-        self._in_turns = True
-        try:
-            self._turns.ask_resets(seeds, options)
-        except BaseException as error:
-            self._refuse_after(error, "async_reset")
-            raise
-        finally:
-            self._in_turns = bool(self._turns.pending.any())
-        self._crew.seeds = [old if new is None else new for new, old in zip(seeds, self._crew.seeds, strict=True)]
+        self._with_turns("async_reset", self._turns.ask_resets, seeds, options)
+        self._remember_seeds(seeds, [True] * self.num_envs)
 
     def send(self, actions: Any, env_id: Any) -> None:
         """Asks the environments ``env_id`` for a step each; :meth:`recv` gives those that are ready.
@@ -79,14 +72,7 @@ class TurnsVectorEnv(CrewVectorEnv):
             self._check_turns()
         self._check_running()
         self._begin_turns()
-        self._in_turns = True
-        try:
-            self._turns.ask(actions, env_id)
-        except BaseException as error:
-            self._refuse_after(error, "send")
-            raise
-        finally:
-            self._in_turns = bool(self._turns.pending.any())
+        self._with_turns("send", self._turns.ask, actions, env_id)
 
     def recv(self, timeout: float | None = None) -> StepResult:
         """Waits until ``batch_size`` environments are ready, whichever they are, and gives their results.
@@ -109,18 +95,24 @@ class TurnsVectorEnv(CrewVectorEnv):
             Exception: What an environment raised; the others can still be received.
         """
         self._check_running()
-        try:
-            ids, replies = self._turns.take(self.batch_size, seconds(timeout, "timeout", zero=True))
-        except BaseException as error:
-            self._refuse_after(error, "recv")
-            raise
-        finally:
-            self._in_turns = bool(self._turns.pending.any())
+        limit = seconds(timeout, "timeout", zero=True)
+        ids, replies = self._with_turns("recv", self._turns.take, self.batch_size, limit)
         if self._policy.restarts:
             seen = np.zeros(self.num_envs, np.bool_)
             seen[ids] = True
             self._exchange.carry_over(0, 1, seen)
         return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
+
+    def _with_turns(self, caller: str, do: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``do``, a method of the turns, gives; whatever it raises, it is known afterwards what can go on."""
+        self._in_turns = True
+        try:
+            return do(*arguments)
+        except BaseException as error:
+            self._refuse_unanswered(error, caller)
+            raise
+        finally:
+            self._in_turns = bool(self._turns.pending.any())
 
     def _begin_turns(self) -> None:
         """Sees to it that what was seen last stands where turns expect it.

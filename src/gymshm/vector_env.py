@@ -430,10 +430,7 @@ class ShmVectorEnv(TurnsVectorEnv):
             self._exchange.carry_over(self._slot, slot, np.logical_not(mask))
         payloads = [(slot, seeds[e.start : e.stop], options, mask[e.start : e.stop]) for e in self._crew.shares]
         self._ask(AsyncState.WAITING_RESET, Operation.RESET, slot, payloads)
-        self._crew.seeds = [
-            new if chosen and new is not None else old
-            for new, chosen, old in zip(seeds, mask, self._crew.seeds, strict=True)
-        ]
+        self._remember_seeds(seeds, mask)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Waits for :meth:`reset_async` and gives what :meth:`reset` gives.

@@ -50,6 +50,7 @@ __all__ = [
     "Setup",
     "begin",
     "main",
+    "perform",
     "report",
 ]
 
@@ -277,7 +278,7 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             except BaseException as error:
                 reply.failures.append(capture(group.start, error))
         else:
-            reply = _perform(group, operation, slot, bell.receive())
+            reply = _perform_pickled(group, operation, slot, bell.receive())
         if reply is None:
             bell.signal(sequence, NOTHING_TO_ADD)
         elif reply is ALL_IN_COLUMNS:
@@ -290,7 +291,7 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
             return
 
 
-def _perform(group: EnvGroup, operation: int, slot: int, payload: bytes) -> Reply | None:
+def _perform_pickled(group: EnvGroup, operation: int, slot: int, payload: bytes) -> Reply | None:
     """Does what came with a payload; one that can't be rebuilt here is a failure of what was asked."""
     try:
         arguments = pickle.loads(payload)
@@ -298,14 +299,26 @@ def _perform(group: EnvGroup, operation: int, slot: int, payload: bytes) -> Repl
         reply = Reply()
         reply.failures.append(capture(group.start, error))
         return reply
+    return perform(group, operation, slot, arguments)
+
+
+def perform(group: EnvGroup, operation: int, slot: int, payload: Any) -> Reply | None:
+    """Does what is asked with a payload.
+
+    Args:
+        group: The environments that are asked.
+        operation: What is asked.
+        slot: Where the results of a step go.
+        payload: The actions of a step; of anything else, the arguments.
+    """
     if operation == Operation.STEP_WITH:
-        return group.step(slot, arguments)
-    perform: dict[int, Callable[..., Reply]] = {
+        return group.step(slot, payload)
+    methods: dict[int, Callable[..., Reply]] = {
         Operation.RESET: group.reset,
         Operation.CALL: group.call,
         Operation.SET_ATTR: group.set_attr,
     }
-    return perform[operation](*arguments)
+    return methods[operation](*payload)
 
 
 def _take_turns(bell: Doorbell, group: EnvGroup, sequence: int, operation: int) -> None:
