@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import gymshm
 from gymshm import create_shared_memory, describe, read_from_shared_memory, row_writer, write_to_shared_memory
+from gymshm.row_writer import plain_row
 from gymshm.views import leaves
 from strategies import bad_values, spaces, values, values_and_loosened
 from support import same
@@ -384,3 +385,58 @@ def test_memory_in_the_place_of_the_index_is_told_of():
     space = gs.Dict(a=gs.Discrete(2))
     with pytest.raises(TypeError, match=r"^Expected row_writer\(space, shared_memory, index\), got the memory"):
         row_writer(space, 0, create_shared_memory(space))
+
+
+# --- plain rows -------------------------------------------------------------------------------------------------------
+
+
+PLAIN = [
+    gs.Box(-1, 1, (4,), np.float32),
+    gs.Box(-1, 1, (1,), np.float64),
+    gs.Box(0, 255, (5,), np.uint8),
+    gs.MultiBinary(3),
+    gs.MultiDiscrete([3, 4]),
+]
+
+
+@pytest.mark.parametrize("space", PLAIN, ids=repr)
+def test_a_plain_row_takes_just_what_fits_and_stores_nothing_else(space):
+    memory, other = create_shared_memory(space, 3), create_shared_memory(space, 3)
+    row, write = plain_row(space, memory, 1), row_writer(space, other, 1)
+    value = (np.arange(space.shape[0]) + 1).astype(space.dtype)
+    backwards = value[::-1].copy()[::-1]
+    for fits in (value, backwards, np.lib.stride_tricks.as_strided(value[:1], value.shape, (0,))):
+        row[:] = fits
+        write(fits)
+        assert bytes_of(memory) == bytes_of(other)
+    before = bytes_of(memory)
+    unfit = [value.astype(np.complex64), value.astype(object), value[:-1], value[None], value > 0]
+    if space.dtype.itemsize > 1:
+        unfit.append(value.astype(space.dtype.newbyteorder()))
+    for other_value in unfit:
+        with pytest.raises(ValueError, match=r"memoryview assignment|cannot include dtype"):
+            row[:] = other_value
+    assert bytes_of(memory) == before
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gs.Box(-1, 1, (2, 2)),
+        gs.Box(-1, 1, ()),
+        gs.Box(-1, 1, (3,), np.float16),
+        gs.Box(-1, 1, (3,), np.dtype(">f4")),
+        gs.Box(0, 1, (3,), np.bool_),
+        gs.Discrete(3),
+        gs.Text(3),
+        gs.Dict(a=gs.Box(-1, 1, (3,))),
+    ],
+    ids=repr,
+)
+def test_what_takes_more_than_a_store_is_no_plain_row(space):
+    assert plain_row(space, create_shared_memory(space, 3), 1) is None
+
+
+def test_rows_with_versions_are_not_plain():
+    space = PLAIN[0]
+    assert plain_row(space, create_shared_memory(space, 3, snapshots=True), 1) is None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from gymnasium import Env
@@ -30,9 +30,16 @@ from .infos import snapshot
 from .ordering import store_fence
 from .reply import ALL_IN_COLUMNS, Reply
 from .returned import as_number, as_pair, checked_info, worded
-from .row_writer import row_writer
+from .row_writer import plain_row, row_writer
 
 __all__ = ["EnvGroup"]
+
+#: How a row is written: the row itself, where that is a mere store (``plain_row``; else None), and what can do it all.
+_Row: TypeAlias = tuple[Any, Callable[[Any], None]]
+
+# There already: for every environment at every step, looking one up and making the other would show.
+_ndarray: Final = np.ndarray
+_WHOLE: Final = slice(None)
 
 
 class EnvGroup:
@@ -78,6 +85,7 @@ class EnvGroup:
         self._exchange = exchange
         terms, indices = exchange.terms, self.indices
         own = slice(indices.start, indices.stop)
+        self._pickles_observations = terms.observation_space is None
         self._numbers = range(len(self.envs))
         self._steps: list[Callable[..., Any]] = [env.step for env in self.envs]
         self._rewards: list[Any] = [rewards[own].data for rewards in exchange.rewards]
@@ -98,7 +106,7 @@ class EnvGroup:
             for i in indices
             if terms.action_space is not None
         ]
-        self._writers: list[list[Callable[[Any], None]] | None] = [None] * terms.slots
+        self._rows: list[list[_Row] | None] = [None] * terms.slots
         self._final_writers: list[Callable[[Any], None]] = []
         if exchange.final_observations is not None and terms.observation_space is not None:
             final = exchange.final_observations
@@ -116,12 +124,12 @@ class EnvGroup:
         if self._has_ends[slot]:
             self._has_ends[slot] = False
             self._terminations[slot][:] = self._truncations[slot][:] = self._no_ends
-        writers = self._writers[slot] or self._bind_writers(slot)
+        rows = self._rows[slot] or self._bind_rows(slot)
         in_columns: list[int] = []
-        reply = self._step(slot, self._numbers, self._steps, writers, actions, in_columns)
+        reply = self._step(slot, self._numbers, self._steps, rows, actions, in_columns)
         if reply is not None and reply.schema is not None:
             self._columns.adopt(reply.schema)
-        if self._exchange.terms.observation_space is None:
+        if self._pickles_observations:
             reply = reply if reply is not None else Reply()
             reply.observations = list(self._observations)
         if in_columns:
@@ -136,7 +144,7 @@ class EnvGroup:
         slot: int,
         numbers: Sequence[int],
         steps: Sequence[Callable[..., Any]],
-        writers: Sequence[Callable[[Any], None]],
+        rows: Sequence[_Row],
         actions: Sequence[Any],
         in_columns: list[int] | None,
     ) -> Reply | None:
@@ -144,7 +152,7 @@ class EnvGroup:
         rewards = self._rewards[slot]
         reply: Reply | None = None
         # Unchecked: they are as long as each other, and this is the hot loop.
-        for i, step, write, action in zip(numbers, steps, writers, actions):  # noqa: B905
+        for i, step, (row, write), action in zip(numbers, steps, rows, actions):  # noqa: B905
             try:
                 observation, reward, terminated, truncated, info = step(action)
                 # A memoryview stores at half the price of an array's item.
@@ -152,7 +160,13 @@ class EnvGroup:
                 if terminated or truncated:
                     reply = reply if reply is not None else Reply()
                     observation, info = self._end_episode(i, slot, observation, terminated, truncated, info, reply)
-                write(observation)
+                if row is not None and type(observation) is _ndarray:
+                    try:
+                        row[_WHOLE] = observation  # at half the price of the call
+                    except ValueError:  # another dtype or shape
+                        write(observation)
+                else:
+                    write(observation)
                 if type(info) is not dict or info:
                     if in_columns is not None and type(info) is dict and self._columns.store(i, info):
                         in_columns.append(self.start + i)
@@ -183,7 +197,7 @@ class EnvGroup:
         Yields:
             The environment's number in this group, and what there is to tell.
         """
-        writers = self._writers[0] or self._bind_writers(0)
+        rows = self._rows[0] or self._bind_rows(0)
         if resets is not None:
             seeds, options, chosen = resets
             for i in self._numbers:
@@ -205,7 +219,7 @@ class EnvGroup:
                     waiting = True
                     self._terminations[0][i] = self._truncations[0][i] = False
                     action = self._single_actions[i]()
-                    yield i, self._step(0, (i,), (self._steps[i],), (writers[i],), action, None) or None
+                    yield i, self._step(0, (i,), (self._steps[i],), (rows[i],), action, None) or None
 
     def end_turn(self, i: int, payload_follows: bool) -> None:
         """Marks the turn of environment number ``i`` of this group as done."""
@@ -224,13 +238,14 @@ class EnvGroup:
             mask: One per environment.
         """
         reply = Reply()
-        writers = self._writers[slot] or self._bind_writers(slot)
+        rows = self._rows[slot] or self._bind_rows(slot)
         for i, env in enumerate(self.envs):
             if not mask[i]:
                 continue
             try:
                 observation, info = self._reset(i, seed=seeds[i], options=copy.deepcopy(options))
-                writers[i](observation)
+                write = rows[i][1]
+                write(observation)
                 self._steps[i] = env.step
                 if i in self._lost:
                     self._lost.discard(i)
@@ -242,7 +257,7 @@ class EnvGroup:
             except BaseException as error:
                 reply.failures.append(self._capture(i, error, "reset()"))
                 self._show_as_before(i, slot)
-        if self._exchange.terms.observation_space is None:
+        if self._pickles_observations:
             reply.observations = list(self._observations)
         return reply
 
@@ -315,15 +330,17 @@ class EnvGroup:
                 reply.failures.append(self._failure(self.start + i, error))
         return reply
 
-    def _bind_writers(self, slot: int) -> list[Callable[[Any], None]]:
-        """The row writers of ``slot``, made at its first use: with many slots they would be most of start-up."""
+    def _bind_rows(self, slot: int) -> list[_Row]:
+        """How the rows of ``slot`` are written, made at its first use: with many slots it would be most of start-up."""
         space = self._exchange.terms.observation_space
+        rows: list[_Row]
         if space is None:
-            writers = [self._keeper(i) for i in range(len(self.envs))]
+            rows = [(None, self._keeper(i)) for i in range(len(self.envs))]
         else:
-            writers = [row_writer(space, self._exchange.observations[slot], i) for i in self.indices]
-        self._writers[slot] = writers
-        return writers
+            memory = self._exchange.observations[slot]
+            rows = [(plain_row(space, memory, i), row_writer(space, memory, i)) for i in self.indices]
+        self._rows[slot] = rows
+        return rows
 
     def _keeper(self, i: int) -> Callable[[Any], None]:
         def keep(observation: Any) -> None:

@@ -17,7 +17,7 @@ from .compat import AutoresetMode
 from .env_group import EnvGroup
 from .exchange import Exchange
 from .failures import Failure, capture, keep
-from .ordering import store_fence
+from .ordering import STORES_ARE_ORDERED, fence
 from .reply import Reply
 from .restarts import TurnKeeper
 from .worker import Operation, Report, Setup, perform, report
@@ -73,7 +73,8 @@ class LocalCrew:
         message, self._slot = self._announce(operation, slot), slot
         reply = group.step(slot) if payloads is None else perform(group, operation, slot, payloads[0])
         self._replies = self.nothing_to_add if reply is None else (reply,)
-        store_fence()
+        if not STORES_ARE_ORDERED:
+            fence()
         self._reply_line[0] = message
         self.is_busy = False
 
@@ -81,7 +82,8 @@ class LocalCrew:
         """Writes down what is under way, as a parent of workers does: onlookers go by it (see ``snapshot``)."""
         self._sequence = sequence = self._sequence + 1
         self._line[0] = message = sequence << 24 | operation << 16 | slot
-        store_fence()
+        if not STORES_ARE_ORDERED:
+            fence()
         return message
 
     def wait(self, timeout: float | None = None) -> Sequence[Reply | None]:

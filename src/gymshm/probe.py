@@ -11,6 +11,7 @@ on all CPUs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -72,22 +73,20 @@ class Advisor:
         num_workers: The number that was chosen.
         num_envs: Number of environments.
         cpus: The CPUs that may be used.
+
+    Attributes:
+        is_due: Whether this step, of all environments, is one to measure; to be asked once for each.
     """
 
     def __init__(self, num_workers: int, num_envs: int, cpus: int) -> None:
         """Has measured nothing yet."""
         self._chosen, self._num_envs, self._cpus = num_workers, num_envs, cpus
-        self._until_due = _INTERVAL
         self._samples: list[float] = []
-
-    def is_due(self) -> bool:
-        """Whether this step, of all environments, is one to measure."""
-        self._until_due -= 1
-        return self._until_due == 0
+        # Counts without a line of Python: every step asks.
+        self.is_due: Callable[[], bool] = itertools.cycle([False] * (_INTERVAL - 1) + [True]).__next__
 
     def take(self, seconds: float) -> str | None:
         """Takes note of how long such a step took; what to tell the user, where there is something."""
-        self._until_due = _INTERVAL
         self._samples.append(seconds)
         if len(self._samples) < _SAMPLES:
             return None
@@ -99,7 +98,7 @@ class Advisor:
         factor = seconds / _seconds(step_seconds, self._num_envs, self._cpus, best)
         if factor < _WORTH_TELLING:
             return None
-        self._until_due = -1  # once is enough
+        self.is_due = itertools.repeat(False).__next__  # once is enough
         return (
             f'num_workers="auto" chose {self._chosen} at the start. By now an environment\'s step takes about '
             f"{step_seconds * 1e6:.0f} µs, for which num_workers={best} would be about {factor:.1f} times faster."

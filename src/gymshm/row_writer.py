@@ -46,7 +46,7 @@ from .ordering import STORES_ARE_ORDERED, store_fence
 from .views import ArrayLeaf, Memory, TextLeaf, check_container, leaves, not_our_memory
 from .write import Pending, checked_index, collect, is_built_in, write_to_shared_memory
 
-__all__ = ["row_writer"]
+__all__ = ["plain_row", "row_writer"]
 
 #: dtypes whose items a memoryview stores, with every check of range and type, at half of numpy's price.
 _NATIVE_FORMATS = frozenset("bBhHiIlLqQfd")
@@ -88,6 +88,18 @@ def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Calla
     # Taken out: a function among its own globals is a cycle, and would keep the segment until garbage is collected.
     write: Callable[[Any], None] = source.names.pop("write")
     return write
+
+
+def plain_row(space: gs.Space[Any], shared_memory: Memory, index: int) -> memoryview | None:
+    """Row ``index`` as a memoryview that takes a whole array, where that is all there is to writing it; else None.
+
+    ``plain_row(...)[:] = value`` stores an array of just the space's dtype and shape, and raises ValueError for any
+    other array, of which nothing is stored. It does not convert, and knows no versions of rows: for those who have a
+    :func:`row_writer` too, and want to save its call.
+    """
+    if type(shared_memory) is not ArrayLeaf or not is_built_in(space) or shared_memory.versions is not None:
+        return None
+    return _row(shared_memory, index).data if _is_plain(shared_memory) else None
 
 
 class _Source:
@@ -173,7 +185,6 @@ class _Source:
 
     def _visit_array(self, leaf: ArrayLeaf, value: str) -> None:
         row = _row(leaf, self._index)
-        native = leaf.dtype.isnative and leaf.dtype.char in _NATIVE_FORMATS
         dtype, shape = self._name("d", leaf.dtype), self._name("s", leaf.shape)
         condition = f"type({value}) is ndarray and {value}.dtype is {dtype} and {value}.shape == {shape}"
         if leaf.shape == ():
@@ -185,12 +196,12 @@ class _Source:
                 most = self._name("most", float(np.finfo(leaf.dtype).max))
                 condition = f"type({value}) is float and -{most} <= {value} <= {most} or {condition}"
             condition = f"type({value}) is {self._name('t', leaf.scalar)} or {condition}"
-        first = native and len(leaf.shape) == 1 and 0 not in leaf.shape and not self._first
+        first = _is_plain(leaf) and not self._first
         if first:
             # What is stored first may check dtype and shape by itself, for nothing else is left half written then.
             condition = f"type({value}) is ndarray"
         self._conditions.append(f"({condition})")
-        if native and 0 not in leaf.shape:
+        if _is_native(leaf) and 0 not in leaf.shape:
             flat = value if len(leaf.shape) <= 1 else f"{value}.reshape(-1)"
             stores = self._first if first else self._stores
             stores.append(f"{self._name('a', row.reshape(-1).data)}[{'whole' if leaf.shape else 0}] = {flat}")
@@ -211,6 +222,15 @@ class _Source:
 def _trying(lines: list[str], remedy: list[str]) -> list[str]:
     """``lines``; and ``remedy``, where they don't take the value."""
     return ["try:", *(f"    {line}" for line in lines), "except ValueError:", *(f"    {line}" for line in remedy)]
+
+
+def _is_native(leaf: ArrayLeaf) -> bool:
+    return leaf.dtype.isnative and leaf.dtype.char in _NATIVE_FORMATS
+
+
+def _is_plain(leaf: ArrayLeaf) -> bool:
+    """Whether a memoryview takes a row as a whole, and checks dtype and shape by itself."""
+    return _is_native(leaf) and len(leaf.shape) == 1 and 0 not in leaf.shape
 
 
 def _row(leaf: ArrayLeaf, index: int) -> np.ndarray:

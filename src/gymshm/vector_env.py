@@ -449,7 +449,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         """
         replies = self._wait(AsyncState.WAITING_RESET, timeout)
         infos = batch(self._infos.told(replies), self._add_info)
-        return self._take_observations(replies), infos
+        return self._observe[self._slot]() if self._observe else self._unpickled(replies), infos
 
     # --- step ---------------------------------------------------------------------------------------------------------
 
@@ -534,7 +534,8 @@ class ShmVectorEnv(TurnsVectorEnv):
             infos = self._infos.common(replies)
             if infos is None:
                 infos = batch(self._infos.told(replies), self._add_info)
-        return self._take_observations(replies), rewards, terminations, truncations, infos
+        observations = self._observe[self._slot]() if self._observe else self._unpickled(replies)
+        return observations, rewards, terminations, truncations, infos
 
     def rollout(self) -> Rollout:
         """Begins a rollout of T = ``slots`` - 1 steps; its arrays fill in the segment as steps are made.
@@ -583,12 +584,11 @@ class ShmVectorEnv(TurnsVectorEnv):
     def _take_note(self, replies: Sequence[Reply | None]) -> None:
         self._infos.take_note(replies)
 
-    def _take_observations(self, replies: Sequence[Reply | None]) -> Any:
-        if not self._observe:
-            rows = [row for reply in replies for row in (reply.observations or () if reply is not None else ())]
-            self._pickled_observations = concatenate(self.single_observation_space, rows, self._pickled_observations)
-            return deepcopy(self._pickled_observations) if self.copy else self._pickled_observations
-        return self._observe[self._slot]()
+    def _unpickled(self, replies: Sequence[Reply | None]) -> Any:
+        """The batch of observations that came pickled."""
+        rows = [row for reply in replies for row in (reply.observations or () if reply is not None else ())]
+        self._pickled_observations = concatenate(self.single_observation_space, rows, self._pickled_observations)
+        return deepcopy(self._pickled_observations) if self.copy else self._pickled_observations
 
     @property
     def segment_name(self) -> str:
