@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from gymshm import ShmVectorEnv, vector_env
+from gymshm import ShmVectorEnv, probe
 from gymshm.probe import Advisor, best_number_of_workers, measure_step
 from support import wait_until
 
@@ -191,7 +191,7 @@ def test_ctrl_c_while_it_measures_gives_one_traceback(parent_that_measures):
 
 @pytest.mark.parametrize(("seconds", "workers"), [(0.0, 0), (0.02, 2)])
 def test_auto_chooses_by_what_the_step_takes(seconds, workers, monkeypatch):
-    monkeypatch.setattr(vector_env, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(probe, "usable_cpus", lambda: 2)
     envs = ShmVectorEnv([partial(Costly, seconds)] * 4, num_workers="auto")
     assert envs.num_workers == workers
     assert len(envs.processes) == workers
@@ -240,7 +240,7 @@ def step_often(envs: ShmVectorEnv) -> None:
 
 
 def test_the_vector_environment_passes_the_advice_on_as_a_warning(monkeypatch):
-    monkeypatch.setattr(vector_env, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(probe, "usable_cpus", lambda: 2)
     envs = ShmVectorEnv([Costly] * 4, num_workers="auto")
     envs.reset()
     envs.set_attr("seconds", 0.0001)

@@ -14,10 +14,13 @@ from .compat import AutoresetMode
 
 __all__ = [
     "as_autoreset_mode",
+    "check_batch_size",
     "check_concurrency",
     "check_context",
     "check_flags",
     "check_mode",
+    "check_slots",
+    "check_worker",
     "not_negative",
     "positive",
     "seconds",
@@ -143,6 +146,52 @@ def _integer(value: Any, least: int, expected: str) -> int:
 def _is_integer(value: Any) -> bool:
     """Whether it is an integer; not a bool, which Python counts among them, and which is meant for another argument."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_slots(slots: Any, most: int) -> int:
+    """``slots`` as an int from 1 to ``most``.
+
+    Raises:
+        ValueError: It is none.
+    """
+    number = positive(slots, "slots")
+    if number > most:
+        raise ValueError(f"Expected slots of at most {most}, got {slots}. Use shorter rollouts.")
+    return number
+
+
+def check_batch_size(batch_size: Any, num_envs: int, slots: int, shared_memory: bool) -> int:
+    """``batch_size`` as an int from 1 to ``num_envs``, which is what None stands for.
+
+    Raises:
+        ValueError: It is none, or does not go together with ``slots`` or ``shared_memory``.
+    """
+    if batch_size is None:
+        return num_envs
+    number = positive(batch_size, "batch_size")
+    if number > num_envs:
+        raise ValueError(f"Expected batch_size of at most {num_envs} environments, got {batch_size}.")
+    if slots > 1 or not shared_memory:
+        raise ValueError(
+            "Expected slots=1 and observations in shared memory with a batch_size, which is for `send` and `recv`, "
+            f"got slots={slots}, shared_memory={shared_memory}. Leave out one or the other."
+        )
+    return number
+
+
+def check_worker(worker: Any) -> None:
+    """Refuses a worker function of the caller's.
+
+    Raises:
+        ValueError: There is one.
+    """
+    if worker is not None:
+        raise ValueError(
+            "Expected worker=None: ShmVectorEnv has a protocol of its own. A custom worker function goes on "
+            "working with `gymnasium.vector.AsyncVectorEnv(env_fns, worker=...)`, whose memory "
+            "`gymshm.create_shared_memory` can make; where `gymshm.patch_gymnasium` has put this class in its "
+            "place, undo that first."
+        )
 
 
 def check_concurrency(value: Any) -> int | None:

@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any
@@ -22,10 +22,11 @@ from typing import Any
 from gymnasium import Env
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
+from .arguments import usable_cpus
 from .worker import begin
 from .worker_process import interrupts_held
 
-__all__ = ["Advisor", "best_number_of_workers", "measure_step"]
+__all__ = ["Advisor", "best_number_of_workers", "choose", "measure_step"]
 
 #: Seconds that a vector environment adds to the step of each environment,
 _PER_ENV = 0.25e-6
@@ -42,6 +43,28 @@ _INTERVAL, _SAMPLES, _WORTH_TELLING = 64, 31, 1.4
 
 #: Seconds that the measurement steps, and that it may take with building the environment.
 _MEASURE_SECONDS, _PATIENCE_SECONDS = 0.05, 30.0
+
+
+def choose(
+    context: Any, env_fns: Sequence[Callable[[], Env[Any, Any]]], *, daemon: bool, least: int
+) -> tuple[int | None, Advisor | None]:
+    """What ``num_workers="auto"`` is for these environments, and who says later if it does not suit them any more.
+
+    Args:
+        context: A multiprocessing context.
+        env_fns: Functions that create the environments; the first is called, in a process of its own.
+        daemon: As for :func:`measure_step`.
+        least: The fewest workers that will do; where that is one, nobody says later that none were faster.
+
+    Returns:
+        The number of workers, None where a step can't be measured; and the advisor, None where there is none.
+    """
+    step_seconds = measure_step(context, env_fns[0], daemon=daemon)
+    if step_seconds is None:
+        return None, None
+    num_envs, cpus = len(env_fns), usable_cpus()
+    number = max(least, best_number_of_workers(step_seconds, num_envs, cpus))
+    return number, None if least else Advisor(number, num_envs, cpus)
 
 
 def best_number_of_workers(step_seconds: float, num_envs: int, cpus: int) -> int:

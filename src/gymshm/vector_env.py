@@ -16,15 +16,16 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from .arguments import (
     as_autoreset_mode,
+    check_batch_size,
     check_concurrency,
     check_context,
     check_flags,
     check_mode,
-    positive,
+    check_slots,
+    check_worker,
     seconds,
     split_mask,
     spread_seeds,
-    usable_cpus,
     workers_for,
 )
 from .batches import batch_reader, batch_writer, copied, viewed
@@ -40,7 +41,7 @@ from .infos import batch, batch_with_ends
 from .loans import Loans, slots_to_lend
 from .local_crew import LocalCrew
 from .policy import DeathPolicy
-from .probe import Advisor, best_number_of_workers, measure_step
+from .probe import Advisor, choose
 from .read import read_from_shared_memory
 from .reply import Reply
 from .rollout import Rollout, rollout_of, show_actions
@@ -224,53 +225,28 @@ class ShmVectorEnv(TurnsVectorEnv):
         self.observation_mode = observation_mode
         self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.num_envs = len(env_fns)
-        self.slots = positive(slots, "slots")
-        if self.slots > MOST_ARGUMENTS:
-            raise ValueError(f"Expected slots of at most {MOST_ARGUMENTS}, got {slots}. Use shorter rollouts.")
-        self.batch_size = self.num_envs if batch_size is None else positive(batch_size, "batch_size")
-        if self.batch_size > self.num_envs:
-            raise ValueError(f"Expected batch_size of at most {self.num_envs} environments, got {batch_size}.")
-        if batch_size is not None and (self.slots > 1 or not shared_memory):
-            raise ValueError(
-                "Expected slots=1 and observations in shared memory with a batch_size, which is for `send` and `recv`, "
-                f"got slots={slots}, shared_memory={shared_memory}. Leave out one or the other."
-            )
+        self.slots = check_slots(slots, MOST_ARGUMENTS)
+        self.batch_size = check_batch_size(batch_size, self.num_envs, self.slots, shared_memory)
         self.max_concurrency = check_concurrency(max_concurrency)
         check_mode(observation_mode)
         if self.num_envs == 0:
             raise ValueError("Expected at least one function in env_fns, got none.")
-        if worker is not None:
-            raise ValueError(
-                "Expected worker=None: ShmVectorEnv has a protocol of its own. A custom worker function goes on "
-                "working with `gymnasium.vector.AsyncVectorEnv(env_fns, worker=...)`, whose memory "
-                "`gymshm.create_shared_memory` can make; where `gymshm.patch_gymnasium` has put this class in its "
-                "place, undo that first."
-            )
+        check_worker(worker)
         start_timeout = seconds(start_timeout, "start_timeout")
         policy = DeathPolicy.of(on_worker_death, max_restarts, restart_window, step_timeout)
         self._policy = policy
         self._advisor: Advisor | None = None
+        own_context = multiprocessing.get_context(context)
         # From here on something is started: all else has been checked.
         if isinstance(num_workers, str) and num_workers == "auto":  # an array would be compared by element
-            step_seconds = measure_step(multiprocessing.get_context(context), env_fns[0], daemon=daemon)
-            if step_seconds is None:
-                num_workers = None
-            else:
-                num_workers = best_number_of_workers(step_seconds, self.num_envs, usable_cpus())
-                if policy.restarts or policy.step_timeout is not None:
-                    num_workers = max(1, num_workers)  # what was asked for is about processes
-                else:
-                    self._advisor = Advisor(num_workers, self.num_envs, usable_cpus())
+            # Restarts and time limits are about processes.
+            least = 1 if policy.restarts or policy.step_timeout is not None else 0
+            num_workers, self._advisor = choose(own_context, env_fns, daemon=daemon, least=least)
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
         if self.num_workers:
-            own_context = multiprocessing.get_context(context)
             name, patience = type(self).__name__, policy.step_timeout
-            self._hire(
-                Crew(
-                    Employment(own_context, env_fns, self.autoreset_mode, daemon, name, self.num_workers, patience),
-                    policy,
-                )
-            )
+            employment = Employment(own_context, env_fns, self.autoreset_mode, daemon, name, self.num_workers, patience)
+            self._hire(Crew(employment, policy))
         else:
             self._hire(LocalCrew(env_fns, self.autoreset_mode))
         try:
@@ -325,20 +301,7 @@ class ShmVectorEnv(TurnsVectorEnv):
             self.single_action_space,
             self.observation_mode == "same",
         )
-        misfits = self._crew.set_up(setup, self._exchange, timeout)
-        if told := next((observations for observations, _ in misfits if observations), ""):
-            raise RuntimeError(
-                f"{type(self).__name__}(..., observation_mode='same') however some of the sub-environments observation "
-                f"spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead.{told}"
-                if self.observation_mode == "same"
-                else f"{type(self).__name__}(..., observation_mode='different' or custom space) however the "
-                f"sub-environment's observation spaces do not share a common shape and dtype.{told}"
-            )
-        if told := next((actions for _, actions in misfits if actions), ""):
-            raise RuntimeError(
-                f"Some environments have an action space different from `{self.single_action_space}`. In order to "
-                f"batch actions, the action spaces from all environments must be equal.{told}"
-            )
+        self._refuse_misfits(self._crew.set_up(setup, self._exchange, timeout))
         self._write_actions = [
             batch_writer(self.single_action_space, memory, self.num_envs) for memory in self._exchange.actions
         ]
@@ -358,6 +321,22 @@ class ShmVectorEnv(TurnsVectorEnv):
         self._infos = ColumnReader(self._exchange, self._crew.shares)
         self._rolls = False  # whether somebody reads actions out of the segment
         self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
+
+    def _refuse_misfits(self, misfits: Sequence[tuple[str, str]]) -> None:
+        """Refuses environments whose spaces do not match: what each worker has to say of observations and actions."""
+        if told := next((observations for observations, _ in misfits if observations), ""):
+            raise RuntimeError(
+                f"{type(self).__name__}(..., observation_mode='same') however some of the sub-environments observation "
+                f"spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead.{told}"
+                if self.observation_mode == "same"
+                else f"{type(self).__name__}(..., observation_mode='different' or custom space) however the "
+                f"sub-environment's observation spaces do not share a common shape and dtype.{told}"
+            )
+        if told := next((actions for _, actions in misfits if actions), ""):
+            raise RuntimeError(
+                f"Some environments have an action space different from `{self.single_action_space}`. In order to "
+                f"batch actions, the action spaces from all environments must be equal.{told}"
+            )
 
     def _shares_observations(self) -> bool:
         """Whether observations go through the segment; refuses what ``shared_memory=True`` can't do."""
