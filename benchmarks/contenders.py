@@ -7,6 +7,7 @@ only where their contender is made, so that an interpreter holds nothing but the
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -158,6 +159,18 @@ def _gymshm(workload: str, n: int, context: str | None, **options: Any) -> Conte
     return _vector_env(ShmVectorEnv(WORKLOADS[workload].env_fns(n), context=context, autoreset_mode=mode, **options))
 
 
+def _gymshm_pinned(workload: str, n: int, context: str | None) -> Contender:
+    """Each worker on a CPU of its own, as a caller can have it: the kernel leaves two of them on one now and then."""
+    from gymshm import ShmVectorEnv
+
+    if not hasattr(os, "sched_setaffinity"):
+        raise Absent("processes can't be pinned here")
+    env = ShmVectorEnv(WORKLOADS[workload].env_fns(n), context=context)
+    for process, cpu in zip(env.processes, sorted(os.sched_getaffinity(0)), strict=False):
+        os.sched_setaffinity(process.pid, {cpu})
+    return _vector_env(env)
+
+
 def _vector_env(env: Any) -> Contender:
     env.reset(seed=0)
     actions = np.zeros(env.num_envs, env.action_space.dtype)
@@ -193,5 +206,6 @@ CONTENDERS = {
     "gymshm, num_workers=1": Entry("gymshm", partial(_gymshm, num_workers=1)),
     "gymshm, copy=False": Entry("gymshm", partial(_gymshm, copy=False)),
     "gymshm, copy=False, slots=8": Entry("gymshm", partial(_gymshm, copy=False, slots=8)),
+    "gymshm, pinned": Entry("gymshm", _gymshm_pinned),
     "gymshm, send/recv": Entry("gymshm", _gymshm_send),
 }

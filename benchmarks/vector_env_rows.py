@@ -16,6 +16,7 @@ SYNC, ASYNC, BOUND, COPY, OURS = "SyncVectorEnv", "AsyncVectorEnv", "plain loops
 ONE, IN_PROCESS = (f"gymshm, num_workers={workers}" for workers in (1, 0))
 AUTO = 'gymshm, num_workers="auto"'
 VIEWS, SLOTS, SEND = "gymshm, copy=False", "gymshm, copy=False, slots=8", "gymshm, send/recv"
+PINNED = "gymshm, pinned"
 
 _FIRST_READY = "tianshou, wait_num=n/2"
 _BEATS_PEERS = Ask(OURS, "times", (1,), BEST_PEER)
@@ -57,7 +58,15 @@ def rows() -> list[Row]:
         _free("vector", 64, (*ours, BOUND), peers, (50, 110), *_beats_sync(1.5)),
         Row("vector", 256, (SYNC, OURS, AUTO, ONE, BOUND), _beats_sync(1.5)),
         _free("image", 8, (*ours, SLOTS), peers, (15,)),
-        _free("image", 64, (OURS, ONE, VIEWS, SLOTS, COPY), peers, (), Ask(OURS, "within", (1.5,), COPY)),
+        _free(
+            "image",
+            64,
+            (OURS, ONE, VIEWS, SLOTS, PINNED, COPY),
+            peers,
+            (),
+            Ask(OURS, "within", (1.5,), COPY),
+            Ask(PINNED, "within", (), COPY),
+        ),
         _busy("busy-20", 8, peers, (0.9,), quick=True),
         _busy("busy-200", 8, peers, (0.9, 0.97), headline=True),
         _busy("busy-200", 32, (), (0.97,)),
@@ -112,10 +121,11 @@ def _busy(
     """An environment that works: how much of the CPUs does it get?"""
     asks = (
         Ask(OURS, "share", goals, BOUND, headline=headline),
+        Ask(PINNED, "share", (), BOUND),
         Ask(OURS, "times", (), ASYNC),
         *((_BEATS_PEERS,) if peers else ()),
     )
-    return Row(workload, n, (ASYNC, OURS, BOUND, *peers), asks, quick=quick)
+    return Row(workload, n, (ASYNC, OURS, PINNED, BOUND, *peers), asks, quick=quick)
 
 
 def _cost(metric: str, n: int, goals: tuple[float, ...], context: str, headline: bool = False) -> Row:
