@@ -134,6 +134,12 @@ def test_gathered_rows_are_those_of_the_environments_asked_for(drawn, data):
         (BOX, None),
         (gs.Discrete(5), [1, 2]),
         (gs.Discrete(5), np.array([1, 2], np.int32)),
+        (gs.Discrete(5), np.array([1, 2], ">i8")),
+        (gs.Discrete(5), np.array([1, 2, 3])),
+        (gs.Discrete(5), np.array([[1, 2]])),
+        (gs.Discrete(5), np.array(1)),
+        (gs.Discrete(5), np.array([1, 2], object)),
+        (gs.Discrete(5), np.array(["2026-12-03"] * 2, "M8[D]")),
         (gs.Dict(a=BOX), {"b": np.ones((2, 2), np.float32)}),
         (gs.Dict(a=BOX, b=BOX), {"a": np.ones((2, 2), np.float32), "b": np.ones((2, 2))}),
         (gs.Tuple([BOX]), ()),
@@ -164,6 +170,28 @@ def test_an_action_outside_of_a_discrete_reaches_the_environment(start):
     batch = np.array([start, start + 400])
     assert batch_writer(space, memory, 2)(batch)
     assert_same(rows_reader(space, memory, 0, 2)(), list(batch))
+
+
+def crooked(array):
+    """The values of ``array`` at an address that is no multiple of their size."""
+    moved = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype)
+    moved[...] = array
+    return moved
+
+
+NUMBERS = np.array([3, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [NUMBERS, NUMBERS[::-1], np.repeat(NUMBERS, 2)[::2], crooked(NUMBERS), NUMBERS.astype(np.longlong)],
+    ids=["whole", "backwards", "strided", "crooked", "longlong"],
+)
+def test_numbers_of_the_dtype_are_taken_however_they_lie(batch):
+    space = gs.Discrete(5)
+    memory = gymshm.create_shared_memory(space, 3)
+    assert batch_writer(space, memory, 3)(batch)
+    assert gymshm.read_from_shared_memory(space, memory, 3).tolist() == batch.tolist()
 
 
 def test_strided_and_read_only_batches_are_taken():

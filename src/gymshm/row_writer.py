@@ -46,7 +46,7 @@ from .ordering import STORES_ARE_ORDERED, store_fence
 from .views import ArrayLeaf, Memory, TextLeaf, check_container, leaves, not_our_memory
 from .write import Pending, checked_index, collect, is_built_in, write_to_shared_memory
 
-__all__ = ["plain_row", "row_writer"]
+__all__ = ["plain", "plain_row", "row_writer"]
 
 #: dtypes whose items a memoryview stores, with every check of range and type, at half of numpy's price.
 _NATIVE_FORMATS = frozenset("bBhHiIlLqQfd")
@@ -90,16 +90,23 @@ def row_writer(space: gs.Space[Any], shared_memory: Memory, index: int) -> Calla
     return write
 
 
-def plain_row(space: gs.Space[Any], shared_memory: Memory, index: int) -> memoryview | None:
-    """Row ``index`` as a memoryview that takes a whole array, where that is all there is to writing it; else None.
+def plain(array: np.ndarray) -> Any:
+    """``array`` as a memoryview whose ``[:] = value`` is all that it takes to write it; None where there is none such.
 
-    ``plain_row(...)[:] = value`` stores an array of just the space's dtype and shape, and raises ValueError for any
-    other array, of which nothing is stored. It does not convert, and knows no versions of rows: for those who have a
-    :func:`row_writer` too, and want to save its call.
+    It stores a value of just the array's dtype and shape, at half of numpy's price, and raises ValueError for any
+    other, of which nothing is stored: it never converts. There is one for one dimension of native numbers.
+    """
+    return array.data if _is_native(array.dtype) and array.ndim == 1 and array.size else None
+
+
+def plain_row(space: gs.Space[Any], shared_memory: Memory, index: int) -> Any:
+    """Row ``index`` as :func:`plain` gives it, for those who have a :func:`row_writer` too, and want to save its call.
+
+    None where a row takes more than a store: where it has leaves, or a version.
     """
     if type(shared_memory) is not ArrayLeaf or not is_built_in(space) or shared_memory.versions is not None:
         return None
-    return _row(shared_memory, index).data if _is_plain(shared_memory) else None
+    return plain(_row(shared_memory, index))
 
 
 class _Source:
@@ -196,12 +203,12 @@ class _Source:
                 most = self._name("most", float(np.finfo(leaf.dtype).max))
                 condition = f"type({value}) is float and -{most} <= {value} <= {most} or {condition}"
             condition = f"type({value}) is {self._name('t', leaf.scalar)} or {condition}"
-        first = _is_plain(leaf) and not self._first
+        first = plain(row) is not None and not self._first
         if first:
             # What is stored first may check dtype and shape by itself, for nothing else is left half written then.
             condition = f"type({value}) is ndarray"
         self._conditions.append(f"({condition})")
-        if _is_native(leaf) and 0 not in leaf.shape:
+        if _is_native(leaf.dtype) and 0 not in leaf.shape:
             flat = value if len(leaf.shape) <= 1 else f"{value}.reshape(-1)"
             stores = self._first if first else self._stores
             stores.append(f"{self._name('a', row.reshape(-1).data)}[{'whole' if leaf.shape else 0}] = {flat}")
@@ -224,13 +231,8 @@ def _trying(lines: list[str], remedy: list[str]) -> list[str]:
     return ["try:", *(f"    {line}" for line in lines), "except ValueError:", *(f"    {line}" for line in remedy)]
 
 
-def _is_native(leaf: ArrayLeaf) -> bool:
-    return leaf.dtype.isnative and leaf.dtype.char in _NATIVE_FORMATS
-
-
-def _is_plain(leaf: ArrayLeaf) -> bool:
-    """Whether a memoryview takes a row as a whole, and checks dtype and shape by itself."""
-    return _is_native(leaf) and len(leaf.shape) == 1 and 0 not in leaf.shape
+def _is_native(dtype: np.dtype[Any]) -> bool:
+    return dtype.isnative and dtype.char in _NATIVE_FORMATS
 
 
 def _row(leaf: ArrayLeaf, index: int) -> np.ndarray:
