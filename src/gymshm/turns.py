@@ -70,6 +70,11 @@ class Turns:
         self._done_before = self._done.copy()
         self._moved_at = [time.monotonic()] * len(crew.shares)
 
+    @property
+    def is_anybody_pending(self) -> bool:
+        """Whether an environment is asked that was not taken yet."""
+        return np.count_nonzero(self.pending) > 0
+
     def ask_resets(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Asks every environment for a reset."""
         everybody = np.arange(len(self.pending))
@@ -113,7 +118,7 @@ class Turns:
             raise ValueError(f"Expected env_id to be distinct indices of environments, got {env_ids!r}.")
         if indices and not (min(indices) >= 0 and max(indices) < n):
             raise ValueError(f"Expected env_id in [0, {n}), got {indices}.")
-        if self.pending[ids].any():
+        if np.count_nonzero(self.pending[ids]):
             busy = ids[self.pending[ids]].tolist()
             raise AlreadyPendingCallError(
                 f"Calling `send` for environments {busy}, which were sent to and not received yet", "recv"
@@ -161,7 +166,7 @@ class Turns:
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds; nothing was taken.
             Exception: What an environment raised; its turn is over, the others can be received.
         """
-        wanted = min(batch_size, int(self.pending.sum()))
+        wanted = min(batch_size, np.count_nonzero(self.pending))
         if wanted == 0:
             raise NoAsyncCallError("Calling `recv` without any prior call to `send` or `async_reset`.", "recv")
         deadline = deadline_of(timeout)
@@ -183,12 +188,14 @@ class Turns:
     def _wait(self, wanted: int, deadline: float | None) -> np.ndarray:
         spin_until = time.perf_counter() + SPIN_SECONDS
         while True:
-            ready = np.flatnonzero(self._ready())
+            ready = self._ready().nonzero()[0]
             if len(ready) >= wanted:
                 if gone := self._hear(ready):
                     self._attend(gone)
                     continue
                 store_fence()  # that they are done was read, and their rows come next
+                if len(ready) == wanted:
+                    return ready
                 # Who has waited longest goes first; equal ones in the order of their index.
                 return np.sort(ready[np.argsort(self._taken_at[ready], kind="stable")[:wanted]])
             if time.perf_counter() < spin_until:
@@ -226,7 +233,7 @@ class Turns:
         self._crew.attend(self._hung_workers(), gone, self)
 
     def _has_more_than(self, count: int) -> bool:
-        return int(self._ready().sum()) > count
+        return np.count_nonzero(self._ready()) > count
 
     def _is_done(self) -> np.ndarray:
         done: np.ndarray = self._done >> 1 == self._asked

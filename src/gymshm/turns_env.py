@@ -112,7 +112,7 @@ class TurnsVectorEnv(CrewVectorEnv):
             self._refuse_unanswered(error, caller)
             raise
         finally:
-            self._in_turns = bool(self._turns.pending.any())
+            self._in_turns = self._turns.is_anybody_pending
 
     def _begin_turns(self) -> None:
         """Sees to it that what was seen last stands where turns expect it.
