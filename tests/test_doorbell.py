@@ -134,6 +134,36 @@ def test_who_sleeps_is_rung(pair):
     assert waiter.join() == (1, 7, 9)
 
 
+def test_who_sleeps_for_a_count_is_rung_once_it_is_reached(pair):
+    def count() -> int:
+        asked.append(counted)
+        return counted
+
+    asked: list[int] = []
+    counted = 5
+    pair.ours.ring_at(count)
+    assert asked == []  # nobody sleeps
+    pair.theirs.lie_down(until=5)
+    counted = 4
+    pair.ours.ring_at(count)
+    assert not pair.theirs.connection.poll()
+    counted = 5
+    pair.ours.ring_at(count)
+    pair.theirs.drop_ring()
+    assert asked == [4, 5]
+    pair.theirs.get_up()
+    pair.ours.ring_at(count)
+    assert not pair.theirs.connection.poll()
+
+
+def test_who_sleeps_for_anything_is_rung_at_any_count(pair):
+    pair.theirs.lie_down(until=5)
+    pair.theirs.get_up()
+    pair.theirs.lie_down()
+    pair.ours.ring_at(lambda: 0)
+    pair.theirs.drop_ring()
+
+
 @pytest.mark.usefixtures("_long_sleeps")
 def test_sleep_returns_at_once_if_the_number_is_there(pair):
     pair.ours.post(1, 0)

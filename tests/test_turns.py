@@ -18,7 +18,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from environments import Clock, assert_same, clocks, times, zeros
-from gymshm import ShmVectorEnv, turns
+from gymshm import ShmVectorEnv, doorbell, turns
 from gymshm.compat import AutoresetMode, VectorEnv
 from gymshm.errors import TimedOutError
 from gymshm.turns import Turns
@@ -103,6 +103,28 @@ def test_what_is_told_of_one_that_was_not_seen_to_be_done_is_not_taken_for_anoth
             ([0], ["time 2"]),
             ([1], ["time 2"]),
         ]
+
+
+@pytest.mark.parametrize(
+    "info", [lambda t: {}, lambda t: {"text": "x" * (t % 3)} if t % 3 else {}], ids=["bare", "told"]
+)
+@pytest.mark.parametrize("batch_size", [1, 3, 6])
+def test_who_sleeps_for_a_batch_is_woken_for_it(batch_size, info, monkeypatch):
+    # Nobody looks around but for a ring, and the receiver sleeps at once.
+    monkeypatch.setattr(doorbell, "SLEEP_SECONDS", 600.0)
+    monkeypatch.setattr(turns, "SLEEP_SECONDS", 600.0)
+    monkeypatch.setattr(turns, "SPIN_SECONDS", 0.0)
+    with made(6, env={"info": info}, batch_size=batch_size, context="fork") as envs:
+        envs.async_reset()
+        taken = dict.fromkeys(range(6), -1)
+        for _ in range(1500 // batch_size):
+            observations, _, _, _, infos = envs.recv(timeout=60)
+            ids = infos["env_id"].tolist()
+            for env, t in zip(ids, times(observations), strict=True):
+                taken[env] += 1
+                assert t == taken[env]
+            envs.send(zeros(len(ids)), ids)
+        assert drain(envs) == {env: t + 1 for env, t in taken.items()}
 
 
 @BOTH

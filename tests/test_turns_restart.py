@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -310,13 +311,14 @@ def test_nobody_waits_for_the_restart_of_another(context, tmp_path):
     received(envs)
     envs.send(fates(3, env0=KILL), np.arange(3))
     turns = {1: 0, 2: 0}
-    for _ in range(100):
+    until = time.monotonic() + 60  # a busy machine may leave one of them without a CPU for hundreds of turns
+    while sum(turns.values()) < 100 or min(turns.values()) == 0:
+        assert time.monotonic() < until, turns
         observations, _, _, _, infos = envs.recv(timeout=60)
         (env,) = infos["env_id"].tolist()
         turns[env] += 1  # a KeyError for environment 0
         assert observations[0, 0] == turns[env]
         envs.send(fates(1), infos["env_id"])
-    assert min(turns.values()) > 0
     (tmp_path / "go").touch()
     assert received(envs) == {0: lost(0), **{env: goes_on(done + 1) for env, done in turns.items()}}
     envs.close()

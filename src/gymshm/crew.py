@@ -325,17 +325,27 @@ class Crew(RestartingRoster):
             return None
         return unpickled(packet, worker.envs.start)
 
-    def sleep_for_turns(self, has_news: Callable[[], bool], seconds: float) -> None:
-        """Sleeps until a worker rings, one ends, or ``seconds`` are over; not at all if ``has_news`` once all is quiet.
+    def sleep_for_turns(
+        self, until: int, is_over: Callable[[], bool], is_told_more: Callable[[], bool], seconds: float
+    ) -> bool:
+        """Sleeps until workers have done enough turns, or one has something to tell.
 
-        What is waiting to be told of turns has to be taken before: a packet without news is taken for a ring.
+        Args:
+            until: How many turns, as :meth:`Exchange.count_turns` counts, are enough.
+            is_over: Whether enough are ready; whoever is done before it is known that this side sleeps does not ring.
+            is_told_more: Whether a worker has something to tell. Where none has, a packet can only be a ring: that
+                something follows stands written before it is sent.
+            seconds: At most.
+
+        Returns:
+            False where it may be that a worker died or hangs: :meth:`attend` has to look.
         """
         bells = [worker.bell for worker in self._workers if worker.stage is Stage.SERVING]
         for bell in bells:
-            bell.lie_down()
+            bell.lie_down(until)
         try:
-            if has_news():
-                return
+            if is_over():
+                return True
             ends = [worker.process.sentinel for worker in self._workers]
             # What they say of their restart is for attend().
             ends += [self._workers[number].connection.fileno() for number in self._rebuilding]
@@ -343,10 +353,13 @@ class Crew(RestartingRoster):
         finally:
             for bell in bells:
                 bell.get_up()
-        if not has_news():
-            for bell in ready:
-                with contextlib.suppress(EOFError, OSError):  # dead: attend() finds out, and says so
+        if not is_told_more():
+            try:
+                for bell in ready:
                     bell.drop_ring()
+            except (EOFError, OSError):
+                return False
+        return bool(ready)
 
     def attend(self, hung: Sequence[int], gone: Sequence[int], turns: TurnKeeper) -> None:
         """Sees to workers that died while turns are asked; restarts go on by themselves, and are only looked after.

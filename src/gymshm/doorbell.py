@@ -1,9 +1,10 @@
 """How a parent and a worker wake each other: look, spin briefly, then sleep.
 
 Each side writes one cache line of the segment and reads the other's. A line carries a message (a sequence number and
-what goes with it, in one word, so that one store says all) and whether its writer sleeps. A side that has something to
-say writes the message, and rings only if the other one sleeps. A ring is an empty packet on the pair's connection,
-whose other packets are payloads; so one descriptor per worker serves as bell, as mail box and as sign of life.
+what goes with it, in one word, so that one store says all), whether its writer sleeps, and for what count. A side that
+has something to say writes the message, and rings only if the other one sleeps. A ring is an empty packet on the pair's
+connection, whose other packets are payloads; so one descriptor per worker serves as bell, as mail box and as sign of
+life.
 
 Why it has this shape (measured on two cores): a pure spin takes the CPU from the peer, which needs it, and slows it
 down by a factor of thousands. A spin that yields the CPU at each look (``sched_yield``) hands over in 2 µs; it yields
@@ -19,7 +20,7 @@ stands between writing a message and reading whether the peer sleeps: without it
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from os import sched_yield
 from time import perf_counter
@@ -51,7 +52,7 @@ SPIN_SECONDS: Final = 100e-6
 #: How long a sleeper sleeps at most before it looks around (for a lost ring, a dead peer).
 SLEEP_SECONDS: Final = 0.5
 
-_MESSAGE, _SLEEPS = range(2)
+_MESSAGE, _SLEEPS, _UNTIL = range(3)
 
 
 class Doorbell:
@@ -103,6 +104,15 @@ class Doorbell:
             OSError: The other side is gone.
         """
         if self._peer[_SLEEPS]:
+            self.connection.send_bytes(b"")
+
+    def ring_at(self, count: Callable[[], int]) -> None:
+        """Wakes the other side if it sleeps and ``count()``, which is asked only then, is what it sleeps for, or more.
+
+        Raises:
+            OSError: The other side is gone.
+        """
+        if self._peer[_SLEEPS] and count() >= self._peer[_UNTIL]:
             self.connection.send_bytes(b"")
 
     def signal(self, sequence: int, word: int, argument: int = 0) -> None:
@@ -169,8 +179,15 @@ class Doorbell:
             self.drop_ring()
         return bool(ready)
 
-    def lie_down(self) -> None:
-        """Says that this side sleeps; whoever waits looks once more after that, and then sleeps."""
+    def lie_down(self, until: int = 0) -> None:
+        """Says that this side sleeps; whoever waits looks once more after that, and then sleeps.
+
+        Args:
+            until: From which count on it is to be woken by :meth:`ring_at`.
+        """
+        self._own[_UNTIL] = until
+        if not STORES_ARE_ORDERED:
+            fence()
         self._own[_SLEEPS] = 1
         fence()
 

@@ -52,6 +52,7 @@ class EnvGroup:
 
     Attributes:
         building: Index of the environment that was built last, or failed to be.
+        count_turns: Counts the turns that are done, of all groups.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class EnvGroup:
             for memory in exchange.actions
             if terms.action_space is not None
         ]
+        self.count_turns = exchange.count_turns
         self._turns_asked: Any = exchange.turns_asked[own].data
         self._turns_done: Any = exchange.turns_done[own].data
         self._single_actions = [

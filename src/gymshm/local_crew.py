@@ -116,7 +116,9 @@ class LocalCrew:
         """The next thing to tell of a turn that is done."""
         return self._told.popleft()
 
-    def sleep_for_turns(self, has_news: Callable[[], bool], seconds: float) -> None:
+    def sleep_for_turns(
+        self, until: int, is_over: Callable[[], bool], is_told_more: Callable[[], bool], seconds: float
+    ) -> bool:
         """Never needed: all turns are done when they were posted."""
         raise AssertionError("there is nothing to wait for")
 

@@ -66,6 +66,7 @@ class Turns:
         self._taken_at = np.zeros(n, np.int64)
         self._takings = 0
         self._attended_at = time.monotonic()
+        self._waits_long = False
         self._step_timeout = step_timeout
         self._done_before = self._done.copy()
         self._moved_at = [time.monotonic()] * len(crew.shares)
@@ -73,7 +74,7 @@ class Turns:
     @property
     def is_anybody_pending(self) -> bool:
         """Whether an environment is asked that was not taken yet."""
-        return np.count_nonzero(self.pending) > 0
+        return bool(np.count_nonzero(self.pending))
 
     def ask_resets(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Asks every environment for a reset."""
@@ -166,7 +167,7 @@ class Turns:
             multiprocessing.TimeoutError: It took longer than ``timeout`` seconds; nothing was taken.
             Exception: What an environment raised; its turn is over, the others can be received.
         """
-        wanted = min(batch_size, np.count_nonzero(self.pending))
+        wanted = min(batch_size, int(np.count_nonzero(self.pending)))
         if wanted == 0:
             raise NoAsyncCallError("Calling `recv` without any prior call to `send` or `async_reset`.", "recv")
         deadline = deadline_of(timeout)
@@ -186,7 +187,10 @@ class Turns:
         return ids, [self._told.pop(index, None) for index in ids.tolist()]
 
     def _wait(self, wanted: int, deadline: float | None) -> np.ndarray:
-        spin_until = time.perf_counter() + SPIN_SECONDS
+        start = time.perf_counter()
+        # With a worker on each CPU, who yields it gets it back once that worker has nothing left to do; who sleeps is
+        # woken in time. So a wait spins as long as the one before it was short.
+        spin_until = start if self._waits_long else start + SPIN_SECONDS
         while True:
             ready = self._ready().nonzero()[0]
             if len(ready) >= wanted:
@@ -194,6 +198,7 @@ class Turns:
                     self._attend(gone)
                     continue
                 store_fence()  # that they are done was read, and their rows come next
+                self._waits_long = time.perf_counter() > start + SPIN_SECONDS
                 if len(ready) == wanted:
                     return ready
                 # Who has waited longest goes first; equal ones in the order of their index.
@@ -204,9 +209,17 @@ class Turns:
             left = SLEEP_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise TimedOutError("The call to `recv` has timed out.")
-            gone = self._hear(ready)  # or the sleeper would take what waits there for a ring
-            if not gone:
-                self._crew.sleep_for_turns(functools.partial(self._has_more_than, len(ready)), left)
+            self._sleep(wanted, left)
+
+    def _sleep(self, wanted: int, seconds: float) -> None:
+        """Sleeps until ``wanted`` are ready, or for less; looks after workers that died meanwhile, or hang."""
+        count = self._exchange.count_turns()
+        store_fence()  # in this order: who is done in between makes the ring come early, and not too late
+        ready = self._ready().nonzero()[0]
+        gone = self._hear(ready)  # or what waits there would wake the sleeper at once
+        is_over = functools.partial(self._has, wanted)
+        until = count + wanted - len(ready)
+        if gone or not self._crew.sleep_for_turns(until, is_over, self._is_told_more, seconds):
             self._attend(gone)
 
     def _hung_workers(self) -> list[int]:
@@ -232,8 +245,12 @@ class Turns:
         self._attended_at = time.monotonic()
         self._crew.attend(self._hung_workers(), gone, self)
 
-    def _has_more_than(self, count: int) -> bool:
-        return np.count_nonzero(self._ready()) > count
+    def _has(self, wanted: int) -> bool:
+        return bool(np.count_nonzero(self._ready()) >= wanted)
+
+    def _is_told_more(self) -> bool:
+        """Whether a turn is done of which there is more to tell, and that was not received."""
+        return bool((self._ready() & ~self._heard & (self._done & 1 == 1)).any())
 
     def _is_done(self) -> np.ndarray:
         done: np.ndarray = self._done >> 1 == self._asked

@@ -336,6 +336,6 @@ def _take_turns(bell: Doorbell, group: EnvGroup, sequence: int, operation: int) 
             payload = pickled(reply, group.start)
         group.end_turn(i, payload is not None)
         fence()
-        bell.ring()
+        bell.ring_at(group.count_turns)  # the parent may sleep for more than one to be done
         if payload is not None:
             bell.connection.send_bytes(payload)
