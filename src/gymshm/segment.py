@@ -87,8 +87,8 @@ class Segment:
         """
         if self._root is None:
             raise self.closed_error()
-        start = self.header.data_offset + leaf.offset
-        return self._root[start : start + leaf.nbytes].view(leaf.dtype).reshape(leaf.shape)
+        # Of the root array: `buffer=` of the mapping itself would not keep it alive.
+        return np.ndarray(leaf.shape, leaf.dtype, self._root, self.header.data_offset + leaf.offset)
 
     def field_number(self, name: str) -> int | None:
         """The number of the field called ``name``; None where there is none."""
