@@ -153,19 +153,21 @@ def _async(workload: str, n: int, context: str | None) -> Contender:
 
 
 def _gymshm(workload: str, n: int, context: str | None, **options: Any) -> Contender:
+    return _vector_env(_shm_vector_env(workload, n, context, **options))
+
+
+def _shm_vector_env(workload: str, n: int, context: str | None, **options: Any) -> Any:
     from gymshm import ShmVectorEnv
 
     mode = WORKLOADS[workload].autoreset_mode
-    return _vector_env(ShmVectorEnv(WORKLOADS[workload].env_fns(n), context=context, autoreset_mode=mode, **options))
+    return ShmVectorEnv(WORKLOADS[workload].env_fns(n), context=context, autoreset_mode=mode, **options)
 
 
 def _gymshm_pinned(workload: str, n: int, context: str | None) -> Contender:
     """Each worker on a CPU of its own, as a caller can have it: the kernel leaves two of them on one now and then."""
-    from gymshm import ShmVectorEnv
-
     if not hasattr(os, "sched_setaffinity"):
         raise Absent("processes can't be pinned here")
-    env = ShmVectorEnv(WORKLOADS[workload].env_fns(n), context=context)
+    env = _shm_vector_env(workload, n, context)
     for process, cpu in zip(env.processes, sorted(os.sched_getaffinity(0)), strict=False):
         os.sched_setaffinity(process.pid, {cpu})
     return _vector_env(env)

@@ -41,6 +41,13 @@ def sync_vector_env(env_fns: Any, autoreset_mode: Any = "NextStep", **options: A
     return envs
 
 
+def crooked(array: np.ndarray) -> np.ndarray:
+    """The values of ``array`` at an address that is no multiple of their size."""
+    moved = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype)
+    moved[...] = array
+    return moved
+
+
 def same(left: Any, right: Any) -> bool:
     """Whether two values, or batches, are the same: nesting, order of keys, dtype with byte order, shape, every bit."""
     if isinstance(left, dict) and isinstance(right, dict):

@@ -27,6 +27,7 @@ from gymshm.batches import (
     viewed,
 )
 from strategies import spaces, values
+from support import crooked
 
 BOX = gs.Box(-9, 9, (2,), np.float32)
 
@@ -170,13 +171,6 @@ def test_an_action_outside_of_a_discrete_reaches_the_environment(start):
     batch = np.array([start, start + 400])
     assert batch_writer(space, memory, 2)(batch)
     assert_same(rows_reader(space, memory, 0, 2)(), list(batch))
-
-
-def crooked(array):
-    """The values of ``array`` at an address that is no multiple of their size."""
-    moved = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype)
-    moved[...] = array
-    return moved
 
 
 NUMBERS = np.array([3, 1, 2])

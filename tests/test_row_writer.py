@@ -16,7 +16,7 @@ from gymshm import create_shared_memory, describe, read_from_shared_memory, row_
 from gymshm.row_writer import plain_row
 from gymshm.views import leaves
 from strategies import bad_values, spaces, values, values_and_loosened
-from support import same
+from support import crooked, same
 
 TREE = gs.Dict(
     [
@@ -367,11 +367,10 @@ def test_a_row_is_as_calm_as_before_where_nothing_was_written():
 def test_a_row_is_calm_after_a_write_whose_value_is_converted_or_not_aligned():
     memory = create_shared_memory(gs.Dict(a=TWO["a"], c=gs.Box(0, 9, (2,), np.float32)), 1, snapshots=True)
     write = row_writer(gs.Dict(a=TWO["a"], c=gs.Box(0, 9, (2,), np.float32)), memory, 0)
-    crooked = np.zeros(9, np.uint8)[1:].view(np.float32)
-    crooked[...] = 3
+    unaligned = crooked(np.full(2, 3, np.float32))
     seen = []
-    for a in (np.array([3, 3]), crooked, np.full(2, 3, np.float32)):
-        for c in (crooked, [3, 3]):
+    for a in (np.array([3, 3]), unaligned, np.full(2, 3, np.float32)):
+        for c in (unaligned, [3, 3]):
             write({"a": a, "c": c})
             assert (memory["a"].view == 3).all()
             assert (memory["c"].view == 3).all()

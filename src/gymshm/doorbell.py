@@ -225,12 +225,11 @@ def _spin(peer: memoryview, wanted: int) -> bool:
     if peer[_MESSAGE] >= wanted:
         return True  # mostly, and then nobody had to look at the clock
     until = perf_counter() + SPIN_SECONDS
-    while True:
+    while perf_counter() <= until:
         sched_yield()
         if peer[_MESSAGE] >= wanted:
             return True
-        if perf_counter() > until:
-            return False
+    return False
 
 
 class Doorbells:

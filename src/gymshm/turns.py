@@ -98,7 +98,7 @@ class Turns:
         own = np.zeros(len(self.pending), np.bool_)
         envs = self._crew.shares[worker]
         own[envs.start : envs.stop] = True
-        untold = own & self._ready() & ~self._heard & (self._done & 1 == 1)
+        untold = own & self._untold()
         self._done[untold] = (self._asked[untold] - 1) << 1
         # What is done and not taken yet is what the caller will have seen last.
         self._exchange.carry_over(0, 1, own & self._ready())
@@ -249,8 +249,12 @@ class Turns:
         return bool(np.count_nonzero(self._ready()) >= wanted)
 
     def _is_told_more(self) -> bool:
-        """Whether a turn is done of which there is more to tell, and that was not received."""
-        return bool((self._ready() & ~self._heard & (self._done & 1 == 1)).any())
+        return bool(self._untold().any())
+
+    def _untold(self) -> np.ndarray:
+        """Whose turn is done and has more to tell, which was not received."""
+        untold: np.ndarray = self._ready() & ~self._heard & (self._done & 1 == 1)
+        return untold
 
     def _is_done(self) -> np.ndarray:
         done: np.ndarray = self._done >> 1 == self._asked

@@ -428,7 +428,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         """
         replies = self._wait(AsyncState.WAITING_RESET, timeout)
         infos = batch(self._infos.told(replies), self._add_info)
-        return self._observe[self._slot]() if self._observe else self._unpickled(replies), infos
+        return self._take_observations(replies), infos
 
     # --- step ---------------------------------------------------------------------------------------------------------
 
@@ -513,8 +513,7 @@ class ShmVectorEnv(TurnsVectorEnv):
             infos = self._infos.common(replies)
             if infos is None:
                 infos = batch(self._infos.told(replies), self._add_info)
-        observations = self._observe[self._slot]() if self._observe else self._unpickled(replies)
-        return observations, rewards, terminations, truncations, infos
+        return self._take_observations(replies), rewards, terminations, truncations, infos
 
     def rollout(self) -> Rollout:
         """Begins a rollout of T = ``slots`` - 1 steps; its arrays fill in the segment as steps are made.
@@ -563,8 +562,9 @@ class ShmVectorEnv(TurnsVectorEnv):
     def _take_note(self, replies: Sequence[Reply | None]) -> None:
         self._infos.take_note(replies)
 
-    def _unpickled(self, replies: Sequence[Reply | None]) -> Any:
-        """The batch of observations that came pickled."""
+    def _take_observations(self, replies: Sequence[Reply | None]) -> Any:
+        if self._observe:
+            return self._observe[self._slot]()
         rows = [row for reply in replies for row in (reply.observations or () if reply is not None else ())]
         self._pickled_observations = concatenate(self.single_observation_space, rows, self._pickled_observations)
         return deepcopy(self._pickled_observations) if self.copy else self._pickled_observations
