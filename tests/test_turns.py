@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
+import itertools
 import math
 import multiprocessing
 import time
@@ -216,14 +217,20 @@ def batched(space: gs.Space[Any], ids: list[int], rows: list[tuple[Any, ...]]) -
 
 
 def play(envs: ShmVectorEnv, alone: list[Alone], recvs: int, seed: int) -> list[list[Any]]:
-    """Plays ``envs`` and each environment alone, side by side; the actions of each environment."""
+    """Plays ``envs`` and each environment alone, side by side; the actions of each environment.
+
+    For ``recvs`` results, and until each environment has been given three actions: how many an environment is given
+    meanwhile is the scheduler's affair, as batches go to those that are done.
+    """
     random = np.random.default_rng(seed)
     actions: list[list[Any]] = [[] for _ in alone]
     space, batch_size = envs.single_observation_space, envs.batch_size
     envs.async_reset(seed=seed)
     asked = {i: one.reset(seed + i) for i, one in enumerate(alone)}
     held: list[int] = []
-    for number in range(recvs):
+    for number in itertools.count():
+        if number >= recvs and min(map(len, actions)) >= 3:
+            break
         result = envs.recv(timeout=60)
         ids = ids_of(result)
         assert len(ids) == min(batch_size, len(asked))
@@ -258,7 +265,6 @@ def compare(observation_space: Any, action_space: Any, mode: str, recvs: int, **
         envs.single_action_space.seed(3)
         actions = play(envs, alone, recvs, seed=3)
         for i, (taken, sent) in enumerate(zip(envs.get_attr("taken"), actions, strict=True)):
-            assert len(taken) > 2
             assert same(tuple(taken), tuple(sent)), f"environment {i} was given {taken}, expected {sent}"
     finally:
         envs.close()
