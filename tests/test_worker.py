@@ -79,6 +79,39 @@ def test_a_forked_worker_leaves_sigterm_to_a_parent_that_handles_it_and_has_not_
     )
 
 
+def test_a_forked_worker_leaves_garbage_of_its_parent_alone_and_collects_its_own():
+    printed = check_python(
+        """
+        import gc, os, weakref
+        from environments import clock_envs
+
+        class Cycle:
+            def __init__(self):
+                self.me = self
+
+        class Parents(Cycle):
+            def __del__(self):
+                print("finalized by", "the parent" if os.getpid() == parent else "a worker", flush=True)
+
+        def collect():
+            own = weakref.ref(Cycle())
+            before = own() is not None
+            gc.collect()
+            return before, own() is not None
+
+        parent = os.getpid()
+        gc.disable()
+        Parents()
+        envs = clock_envs(2, context="fork")
+        assert envs.call("apply", collect) == ((True, False),) * 2
+        gc.collect()
+        envs.close()
+        """,
+        env=CHILD_ENV,
+    )
+    assert printed == "finalized by the parent\n"
+
+
 @pytest.mark.parametrize("kind", [signal.SIG_IGN, signal.default_int_handler])
 def test_what_an_environment_does_at_sigterm_is_its_own(kind):
     def make():

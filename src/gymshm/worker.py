@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import faulthandler
+import gc
 import multiprocessing
 import operator
 import os
@@ -194,7 +195,14 @@ def main(
 
 
 def begin() -> None:
-    """What a process for environments does first: leaves signals to its parent, and sees to it that it ends with it."""
+    """What a process for environments does first.
+
+    It leaves its parent's garbage and signals to the parent, and sees to it that it ends with the parent.
+    """
+    # A fork has all objects of its parent, in pages that both share. A full collection would write to each of them: the
+    # pages would be copied, which takes as long as many steps, and the parent's garbage would be finalized here, too.
+    # From now on only what is made here is looked at.
+    gc.freeze()
     signal.set_wakeup_fd(-1)  # a fork's leads to the event loop of the parent, which would take our signals for its own
     if callable(signal.getsignal(signal.SIGTERM)):
         # A fork's handler is the parent's, as one that saves a checkpoint before a batch system ends the job. Such a
