@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -167,7 +168,7 @@ def test_who_sleeps_for_anything_is_rung_at_any_count(pair):
 @pytest.mark.usefixtures("_long_sleeps")
 def test_sleep_returns_at_once_if_the_number_is_there(pair):
     pair.ours.post(1, 0)
-    pair.theirs.sleep(1, 600.0)
+    assert pair.theirs.sleep(1, 600.0)
 
 
 def test_sleep_is_bounded_by_the_seconds_that_are_given(pair):
@@ -214,7 +215,9 @@ def test_a_sleeper_is_told_that_a_process_ended(pair, monkeypatch):
     monkeypatch.setattr(doorbell, "SLEEP_SECONDS", 600.0)
     process = multiprocessing.get_context("spawn").Process(target=int)
     process.start()
-    pair.theirs.sleep(1, 600.0, [process.sentinel])
+    start = time.monotonic()
+    assert not pair.theirs.sleep(1, 600.0, [process.sentinel])
+    assert time.monotonic() - start < 300
     process.join()
     process.close()
 

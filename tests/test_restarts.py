@@ -417,6 +417,21 @@ def test_who_can_never_be_rebuilt_ends_the_run_and_says_why(tmp_path):
     envs.close()
 
 
+def test_what_raises_in_the_reset_of_a_restart_is_told_with_its_environment(tmp_path):
+    def fail(env: Clock, seed: Any, options: Any) -> None:
+        if (tmp_path / "fails").exists():
+            raise OSError("port is busy")
+
+    fns = [Mortal, Mortal, lambda: Mortal(act_in_reset=fail)]
+    envs = mortals(3, fns=fns, num_workers=1, max_restarts=1)
+    envs.reset()
+    (tmp_path / "fails").touch()
+    with pytest.raises(WorkerDiedError, match="failed during its restart: OSError") as caught:
+        envs.step(fates(3, env0=KILL))
+    assert "Environment 2:\n" in str(caught.value.__cause__.__cause__)
+    envs.close()
+
+
 def test_a_reset_that_fails_after_a_rebuild_is_tried_again(tmp_path):
     def act_in_reset(env: Clock, seed: Any, options: Any) -> None:
         if count(tmp_path / "resets") == 2:

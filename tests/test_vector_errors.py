@@ -908,14 +908,21 @@ def test_close_drops_what_is_pending_and_warns(name, blocked, tmp_path):
 
 
 @BOTH
-def test_what_an_environment_raises_while_it_is_closed_is_a_warning(num_workers):
+def test_what_environments_raise_while_they_are_closed_are_warnings(num_workers):
     def fail(env):
-        raise SimError(7, "joint")
+        if env.secret in (1, 2):
+            raise SimError(env.secret, "joint")
 
-    envs = clock_envs(2, num_workers=num_workers, act_in_close=fail)
-    with pytest.warns(UserWarning, match="7@joint"):
+    envs = clock_envs(4, num_workers=num_workers, act_in_close=fail)
+    envs.set_attr("secret", [0, 1, 2, 3])
+    with pytest.warns(UserWarning) as warned:
         envs.close()
     assert envs.closed
+    told = sorted(str(warning.message) for warning in warned)
+    for env, text in enumerate(told, 1):
+        assert f"Environment {env} raised while it was closed:" in text
+        assert f"{env}@joint" in text
+    assert len(told) == 2
     envs.close()
 
 

@@ -12,7 +12,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -51,7 +50,7 @@ class EnvGroup:
         capture: Makes a failure of the exception of an environment.
 
     Attributes:
-        building: Index of the environment that was built last, or failed to be.
+        building: Index of the environment that was built or recovered last, or failed to be.
         count_turns: Counts the turns that are done, of all groups.
     """
 
@@ -74,8 +73,7 @@ class EnvGroup:
                 self.envs.append(env_fn())
                 check_env(self.envs[-1], self.building)
         except BaseException:
-            with contextlib.suppress(Exception):  # what failed first is what has to be told
-                self.close()
+            self.close()  # what failed first is what has to be told
             raise
         self.indices = range(start, start + len(self.envs))
         self._observations: list[Any] = [None] * len(self.envs)
@@ -276,6 +274,7 @@ class EnvGroup:
         """
         terms = self._exchange.terms
         for i in range(len(self.envs)):
+            self.building = self.start + i
             observation, _ = self._reset(i, seed=seeds[i])
             if terms.observation_space is not None:
                 observation = exact_row(terms.observation_space, self._exchange.observations[slot], self.start + i)
@@ -307,18 +306,18 @@ class EnvGroup:
         """Sets an attribute of every environment, to the value of its own."""
         return self._each(lambda i: self.envs[i].set_wrapper_attr(name, values[i]))
 
-    def close(self) -> None:
-        """Closes every environment; the first exception is raised after the last was closed."""
-        first: BaseException | None = None
+    def close(self) -> list[Failure]:
+        """Closes every environment, the last one first; gives what they raised."""
+        failures = []
         while self.envs:
+            env = self.envs.pop()
             try:
-                self.envs.pop().close()
+                env.close()
             except SystemExit:
                 raise
             except BaseException as error:
-                first = first or error
-        if first is not None:
-            raise first
+                failures.append(capture(self.start + len(self.envs), error))
+        return failures
 
     def _each(self, work: Callable[[int], Any]) -> Reply:
         reply = Reply()

@@ -16,7 +16,7 @@ from gymnasium import Env
 from .compat import AutoresetMode
 from .env_group import EnvGroup
 from .exchange import Exchange
-from .failures import Failure, capture, keep
+from .failures import Failure, keep
 from .ordering import STORES_ARE_ORDERED, fence
 from .reply import Reply
 from .restarts import TurnKeeper
@@ -131,12 +131,4 @@ class LocalCrew:
 
     def close(self, timeout: float | None) -> list[Failure]:
         """Closes the environments; nothing bounds the time that takes."""
-        if self._group is None:
-            return []
-        try:
-            self._group.close()
-        except SystemExit:
-            raise
-        except BaseException as error:
-            return [capture(0, error)]
-        return []
+        return [] if self._group is None else self._group.close()

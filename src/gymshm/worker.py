@@ -190,8 +190,7 @@ def main(
                     _serve(bell, group)
             finally:
                 connection.close()  # the parent need not wait for environments that are slow to close
-                with contextlib.suppress(Exception):
-                    group.close()
+                group.close()
 
 
 def begin() -> None:
@@ -257,7 +256,7 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
     except SystemExit:
         raise
     except BaseException as error:
-        connection.send_bytes(dumps(capture(group.start, error)))
+        connection.send_bytes(dumps(capture(group.building, error)))
         return None
     theirs, ours = exchange.lines(setup.worker)
     connection.send_bytes(dumps(misfits))
@@ -279,12 +278,7 @@ def _serve(bell: Doorbell, group: EnvGroup) -> None:
         elif operation == Operation.CLOSE:
             reply = Reply()
             reply.turn = FAREWELL
-            try:
-                group.close()
-            except SystemExit:
-                raise
-            except BaseException as error:
-                reply.failures.append(capture(group.start, error))
+            reply.failures = group.close()
         else:
             reply = _perform_pickled(group, operation, slot, bell.receive())
         if reply is None:
