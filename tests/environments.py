@@ -12,6 +12,8 @@ import numpy as np
 from gymnasium import spaces as gs
 
 import gymshm
+from gymshm.compat import AutoresetMode
+from gymshm.env_group import EnvGroup
 
 #: One action for each of n environments of the kind below.
 ZERO = np.int64(0)
@@ -134,6 +136,13 @@ class Replay(gym.Env[Any, Any]):
 def clocks(n: int, **options: Any) -> list[Callable[[], Clock]]:
     """Functions that make ``n`` clocks, all alike."""
     return [lambda: Clock(**options)] * n
+
+
+def group_of(fns: list[Any]) -> EnvGroup:
+    """A group of what ``fns`` make, from index 0 on."""
+    group = EnvGroup(0, AutoresetMode.NEXT_STEP)
+    group.build(fns)
+    return group
 
 
 def clock_envs(n: int = 2, *, context: str | None = None, **options: Any) -> gymshm.ShmVectorEnv:

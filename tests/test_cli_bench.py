@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from gymshm import cli
-from gymshm.arguments import usable_cpus
 from gymshm.cli import comparison
 from gymshm.cli.text import CommandError
 from gymshm.cli.trial import Candidate, Sample, TrialError, attempt
+from gymshm.cpus import usable_cpus
 from support import wait_until
 
 COMMAND = [sys.executable, "-m", "gymshm", "bench"]

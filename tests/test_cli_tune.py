@@ -10,9 +10,9 @@ import gymnasium as gym
 import pytest
 
 from gymshm import ShmVectorEnv, cli
-from gymshm.arguments import usable_cpus
 from gymshm.cli import comparison, tune
 from gymshm.cli.trial import Candidate, Sample, TrialError
+from gymshm.cpus import usable_cpus
 
 CPUS = f"{usable_cpus()} CPU{'' if usable_cpus() == 1 else 's'}"
 

@@ -16,7 +16,7 @@ from gymshm.compat import AutoresetMode
 from gymshm.crew import Crew
 from gymshm.exchange import Exchange, Terms, share
 from gymshm.policy import DeathPolicy
-from gymshm.worker import Operation, Setup
+from gymshm.requests import Operation, Setup
 from gymshm.worker_process import Employment
 
 BOX, DISCRETE = gs.Box(-1e6, 1e6, (2,), np.float32), gs.Discrete(5)

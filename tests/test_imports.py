@@ -16,12 +16,12 @@ SOURCE = pathlib.Path(gymshm.__file__).parent
 
 #: The modules, each behind all that it may import. A package stands for its modules.
 ORDER = """
-    _version compat errors arguments tables ordering spaces space_json plan creator header
+    _version compat errors time_limits cpus arguments tables ordering spaces space_json plan creator header
     layout tracker links backing allocation inventory segment
     values env_fns returned views dispatch create read write row_writer
-    batches doorbell exchange loans failures reply info_columns infos rollout policy env_group worker snapshot
+    batches doorbell exchange loans failures reply info_columns infos rollout policy env_group requests snapshot
     attachment
-    legacy worker_process roster restarts crew local_crew crew_env turns turns_env probe vector_env factory patch
+    legacy worker worker_process roster restarts crew local_crew crew_env turns turns_env probe vector_env factory patch
     __init__ cli __main__ integrations
 """
 

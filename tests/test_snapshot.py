@@ -17,8 +17,8 @@ from environments import clock_envs, zeros
 from gymshm.doorbell import Doorbell
 from gymshm.errors import TimedOutError
 from gymshm.exchange import Exchange, Terms
+from gymshm.requests import Operation
 from gymshm.snapshot import places
-from gymshm.worker import Operation
 from mortal import KILL, STOP, Mortal, count, fates, mortals
 from support import wait_until
 

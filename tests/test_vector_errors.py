@@ -915,7 +915,7 @@ def test_what_environments_raise_while_they_are_closed_are_warnings(num_workers)
 
     envs = clock_envs(4, num_workers=num_workers, act_in_close=fail)
     envs.set_attr("secret", [0, 1, 2, 3])
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match="raised while it was closed") as warned:
         envs.close()
     assert envs.closed
     told = sorted(str(warning.message) for warning in warned)

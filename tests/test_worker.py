@@ -15,13 +15,13 @@ import pytest
 from gymnasium import spaces as gs
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from environments import Clock, clocks
+from environments import Clock, clocks, group_of
 from gymshm import ShmVectorEnv
 from gymshm.compat import AutoresetMode
-from gymshm.env_group import EnvGroup
 from gymshm.exchange import Terms
 from gymshm.failures import Failure
-from gymshm.worker import Operation, Report, Setup, main, report
+from gymshm.requests import Report, Setup
+from gymshm.worker import main, report
 from support import CHILD_ENV, check_python, wait_until
 
 FORK = multiprocessing.get_context("fork")
@@ -44,12 +44,6 @@ def started(fns: list[Any], start: int = 0):
         process.kill()
         process.join()
         process.close()
-
-
-def group_of(fns: list[Any]) -> EnvGroup:
-    group = EnvGroup(0, AutoresetMode.NEXT_STEP)
-    group.build(fns)
-    return group
 
 
 def test_a_forked_worker_leaves_sigterm_to_a_parent_that_handles_it_and_has_not_its_wakeup_descriptor():
@@ -122,52 +116,11 @@ def test_what_an_environment_does_at_sigterm_is_its_own(kind):
         assert envs.call("apply", functools.partial(signal.getsignal, signal.SIGTERM)) == (kind,)
 
 
-def test_operations_fit_into_a_message():
-    assert all(0 < operation < 256 for operation in Operation)
-
-
 def test_a_report_has_the_facts_of_the_first_and_every_observation_space():
     boxes = [gs.Box(0, high, (2,), np.float32) for high in (1, 2)]
     told = report(group_of([lambda box=box: Clock(observation_space=box, render_mode="rgb_array") for box in boxes]))
     assert told == Report(boxes, gs.Discrete(5), Clock.metadata, "rgb_array")
     assert told.metadata is not Clock.metadata
-
-
-@pytest.mark.parametrize(
-    ("same_spaces", "spaces", "expected"),
-    [
-        (True, [gs.Box(0, 1, (2,)), gs.Box(0, 1, (2,))], True),
-        (True, [gs.Box(0, 1, (2,)), gs.Box(0, 2, (2,))], False),
-        (False, [gs.Box(0, 1, (2,)), gs.Box(0, 2, (2,))], True),
-        (False, [gs.Box(0, 1, (2,)), gs.Box(0, 1, (3,))], False),
-        (False, [gs.Box(0, 1, (2,)), gs.Box(0, 1, (2,), np.float64)], False),
-    ],
-)
-def test_spaces_have_to_be_equal_or_only_alike(same_spaces, spaces, expected):
-    terms = Terms(spaces[0], gs.Discrete(5), 2, 1, 1, False)
-    setup = Setup(("name", b"digest"), 0, terms, spaces[0], gs.Discrete(5), same_spaces)
-    group = group_of([lambda space=space: Clock(observation_space=space) for space in spaces])
-    told = "" if expected else f" Expected {spaces[0]}, got {spaces[1]} - in environment 1."
-    assert setup.misfits(group) == (told, "")
-
-
-def test_action_spaces_have_to_be_equal():
-    terms = Terms(None, gs.Discrete(5), 2, 1, 1, False)
-    setup = Setup(("name", b"digest"), 0, terms, Clock().observation_space, gs.Discrete(5), True)
-    fns = [Clock, lambda: Clock(action_space=gs.Discrete(6))]
-    assert setup.misfits(group_of(fns)) == ("", " Expected Discrete(5), got Discrete(6) - in environment 1.")
-
-
-class Plain(gs.Space):
-    """A custom space without ``__eq__``."""
-
-
-def test_a_space_that_can_not_be_compared_is_told_of():
-    terms = Terms(None, gs.Discrete(5), 1, 1, 1, False)
-    setup = Setup(("name", b"digest"), 0, terms, Plain(), gs.Discrete(5), True)
-    observations, actions = setup.misfits(group_of([lambda: Clock(observation_space=Plain())]))
-    assert observations.endswith(" - in environment 0. Spaces are compared by `__eq__`, which `Plain` does not define.")
-    assert actions == ""
 
 
 def test_a_worker_that_is_sent_away_closes_its_environments_and_ends(tmp_path):

@@ -1,40 +1,31 @@
-"""What ``ShmVectorEnv`` is told at construction: checked before anything is started."""
+"""What ``ShmVectorEnv`` is told at construction and at resets: checked before anything is started, or asked."""
 
 from __future__ import annotations
 
-import math
 import multiprocessing
-import os
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
 from .compat import AutoresetMode
+from .cpus import usable_cpus
 
 __all__ = [
     "as_autoreset_mode",
-    "check_batch_size",
-    "check_concurrency",
+    "as_batch_size",
+    "as_max_concurrency",
+    "as_slots",
     "check_context",
     "check_flags",
-    "check_mode",
-    "check_slots",
+    "check_observation_mode",
     "check_worker",
     "not_negative",
     "positive",
-    "seconds",
     "split_mask",
     "spread_seeds",
-    "usable_cpus",
     "workers_for",
 ]
-
-#: Where the kernel tells which cgroups this process is in, and where their files are.
-_OWN_CGROUPS, _CGROUP_MOUNTS = "/proc/self/cgroup", "/sys/fs/cgroup"
-
-#: Seconds, 23 days, from which on a time limit is none: poll() takes little more, for it counts milliseconds in an int.
-_ANY_TIME_SECONDS = 2e6
 
 
 def workers_for(num_workers: Any, num_envs: int, max_concurrency: int | None) -> int:
@@ -54,76 +45,11 @@ def workers_for(num_workers: Any, num_envs: int, max_concurrency: int | None) ->
     return min(number, num_envs, max_concurrency or num_envs)
 
 
-def usable_cpus() -> int:
-    """The CPUs that this process may use: those of its affinity mask, or fewer where a cgroup limits the CPU time."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min(affinity, _cgroup_cpus())))
-
-
-def _cgroup_cpus() -> float:
-    """How many CPUs' worth of time this process's cgroups grant; infinity where there is no limit, or no cgroup."""
-    try:
-        with open(_OWN_CGROUPS) as file:
-            lines = [line.strip().split(":", 2) for line in file]
-    except (OSError, ValueError):
-        return math.inf
-    limits = [math.inf]
-    for _, controllers, group in (line for line in lines if len(line) == 3):
-        if not controllers:  # version 2, which may stand beside version 1
-            mounts, names = ["", "unified"], ["cpu.max"]
-        elif "cpu" in controllers.split(","):
-            mounts, names = ["cpu", controllers], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        else:
-            continue
-        # A limit of any group above counts as well. In a container the path may be the host's, and not be there: what
-        # the container may use stands at the top then.
-        steps = [step for step in group.split("/") if step not in ("", "..")]
-        for mount in mounts:
-            for depth in range(len(steps) + 1):
-                limits.append(_granted_cpus(os.path.join(_CGROUP_MOUNTS, mount, *steps[:depth]), names))
-    return min(limits)
-
-
-def _granted_cpus(folder: str, names: list[str]) -> float:
-    """What one cgroup grants; the files ``names`` hold its quota and its period."""
-    words = []
-    try:
-        for name in names:
-            with open(os.path.join(folder, name)) as file:
-                words += file.read().split()
-        quota, period = map(int, words)
-    except (OSError, ValueError):  # not there, not ours to read, or "max"
-        return math.inf
-    return quota / period if quota > 0 and period > 0 else math.inf  # no limit is -1 in version 1
-
-
-def seconds(value: Any, name: str, *, zero: bool = False) -> float | None:
-    """A time limit, an argument called ``name``, as what the system takes; None for any time.
-
-    Args:
-        value: What was given: seconds, or None. Infinity, and more than the system can wait, are any time.
-        name: What the argument is called.
-        zero: Whether 0 seconds are a limit. Less is, too, as in gymnasium: who passes what is left may be late.
-
-    Raises:
-        ValueError: It is too small, or no number at all (NaN).
-        TypeError: It is neither a real number nor None.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"Expected {name} to be a number of seconds, or None, got {value!r}.")
-    if value != value or (value <= 0 and not zero):  # NaN equals nothing; isnan() takes no large integer
-        bound = "to be a number of seconds" if zero else "above 0 seconds"
-        raise ValueError(f"Expected {name} {bound}, or None, got {value!r}.")
-    return None if value >= _ANY_TIME_SECONDS else float(max(0, value))
-
-
 def positive(value: Any, name: str) -> int:
     """``value``, an argument called ``name``, as an int from 1 up.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one.
     """
     return _integer(value, 1, f"{name} to be a positive integer")
 
@@ -132,7 +58,7 @@ def not_negative(value: Any, name: str) -> int:
     """``value``, an argument called ``name``, as an int from 0 up.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one.
     """
     return _integer(value, 0, f"{name} to be an integer from 0 up")
 
@@ -148,11 +74,11 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def check_slots(slots: Any, most: int) -> int:
+def as_slots(slots: Any, most: int) -> int:
     """``slots`` as an int from 1 to ``most``.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one.
     """
     number = positive(slots, "slots")
     if number > most:
@@ -160,11 +86,11 @@ def check_slots(slots: Any, most: int) -> int:
     return number
 
 
-def check_batch_size(batch_size: Any, num_envs: int, slots: int, shared_memory: bool) -> int:
+def as_batch_size(batch_size: Any, num_envs: int, slots: int, shared_memory: bool) -> int:
     """``batch_size`` as an int from 1 to ``num_envs``, which is what None stands for.
 
     Raises:
-        ValueError: It is none, or does not go together with ``slots`` or ``shared_memory``.
+        ValueError: It is not one, or does not go together with ``slots`` or ``shared_memory``.
     """
     if batch_size is None:
         return num_envs
@@ -194,11 +120,11 @@ def check_worker(worker: Any) -> None:
         )
 
 
-def check_concurrency(value: Any) -> int | None:
+def as_max_concurrency(value: Any) -> int | None:
     """``max_concurrency``, if it is one.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one.
     """
     if value is None:
         return None
@@ -210,10 +136,10 @@ def check_concurrency(value: Any) -> int | None:
 
 
 def check_flags(**flags: Any) -> None:
-    """Refuses arguments that are no bools: most of what is meant as no, as the text "no", is true.
+    """Refuses arguments that are not bools (0 and 1 are taken, too): a text such as "no" would count as true.
 
     Raises:
-        TypeError: One of them is none.
+        TypeError: One of them is neither a bool nor 0 or 1.
     """
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool_) and not (type(value) is int and value in (0, 1)):
@@ -221,10 +147,10 @@ def check_flags(**flags: Any) -> None:
 
 
 def check_context(context: Any) -> None:
-    """Refuses what is no start method, also where no process is started.
+    """Refuses what is not a start method, also where no process is started.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one, nor None.
     """
     methods = multiprocessing.get_all_start_methods()
     if context is not None and context not in methods:
@@ -232,10 +158,10 @@ def check_context(context: Any) -> None:
 
 
 def as_autoreset_mode(mode: Any) -> AutoresetMode:
-    """The mode that is called so.
+    """The autoreset mode called ``mode``.
 
     Raises:
-        ValueError: None is.
+        ValueError: There is none of that name.
     """
     try:
         return AutoresetMode(mode)
@@ -244,7 +170,7 @@ def as_autoreset_mode(mode: Any) -> AutoresetMode:
         raise ValueError(f"{error}. Expected autoreset_mode to be one of {modes}.") from None
 
 
-def check_mode(mode: Any) -> None:
+def check_observation_mode(mode: Any) -> None:
     """Refuses what is no ``observation_mode``.
 
     Raises:

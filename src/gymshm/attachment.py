@@ -10,7 +10,6 @@ from typing import Any
 
 from gymnasium import spaces as gs
 
-from .arguments import seconds
 from .batches import exact_row
 from .errors import SegmentFormatError, TimedOutError
 from .layout import layout_html, layout_text, rows
@@ -21,6 +20,7 @@ from .segment import Segment
 from .segment import attach as attach_segment
 from .snapshot import places
 from .space_json import rebuild
+from .time_limits import deadline_of, seconds
 from .views import Memory, assemble, at_slot, views
 from .write import checked_index, write_to_shared_memory
 
@@ -128,12 +128,12 @@ class Attachment:
 
         Args:
             index: The environment, in ``[0, n)``.
-            timeout: Seconds to wait for a moment of calm at most; None for any time.
+            timeout: Seconds to wait for a moment of calm at most; None for no limit.
 
         Raises:
             TimeoutError: There was none in time.
             ValueError: The writers of this segment do not tell when they write; or the attachment is closed.
-            ValueError, TypeError: ``timeout`` is none.
+            ValueError, TypeError: ``timeout`` is not a time limit.
             IndexError: ``index`` is out of range.
         """
         if self._places is None:
@@ -142,8 +142,7 @@ class Attachment:
                 "with `create_shared_memory(..., snapshots=True)`."
             )
         index = checked_index(index, self._whole)
-        limit = seconds(timeout, "timeout", zero=True)
-        deadline = None if limit is None else time.monotonic() + limit
+        deadline = deadline_of(seconds(timeout, "timeout", zero=True))
         while True:
             slot, state = before = self._places(index)
             if state is not None:
@@ -182,7 +181,7 @@ class Attachment:
         return memory
 
     def close(self) -> None:
-        """Ends this use of the segment; arrays that were handed out stay readable. Twice is fine."""
+        """Ends this use of the segment; arrays that were handed out stay readable. Idempotent."""
         self.segment.close()
 
     def __enter__(self) -> Attachment:

@@ -58,7 +58,7 @@ def create_shared_memory(
     description, foreign = _outline(space)
     parts = iter(foreign)
 
-    def make_foreign(_: str) -> Memory:
+    def make_foreign() -> Memory:
         part = next(parts)
         handler = _create.custom(type(part))
         assert handler is not None

@@ -4,8 +4,8 @@ A pid alone does not tell: pids are given out anew. So the process's start time 
 namespace that both belong to: a container that shares ``/dev/shm`` with others must not take their processes for dead.
 
 Where a pid can't tell, a lock does: a creator holds one on its segment, the kernel releases it when the creator and
-the processes forked from it have ended, in whatever way, and it can be seen from every namespace. Who holds it, lives,
-whatever its pid seems to say.
+the processes forked from it have ended, in whatever way, and it can be seen from every namespace. Whoever holds it is
+alive, whatever its pid suggests.
 """
 
 from __future__ import annotations

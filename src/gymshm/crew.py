@@ -23,9 +23,9 @@ from .exchange import Exchange
 from .ordering import fence
 from .policy import DeathPolicy
 from .reply import ALL_IN_COLUMNS, Reply, dumps, unpickled
+from .requests import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Operation, Setup
 from .restarts import RestartingRoster, TurnKeeper
-from .roster import deadline_of, left_until
-from .worker import INFOS_IN_COLUMNS, PAYLOAD_FOLLOWS, Operation, Setup
+from .time_limits import deadline_of, left_until
 from .worker_process import Employment, Stage, WorkerProcess
 
 __all__ = ["Crew"]
@@ -232,7 +232,7 @@ class Crew(RestartingRoster):
         worker.foreseen = worker.hung(self._during, self._told_limit())
 
     def _limit(self) -> float | None:
-        """Seconds that a worker may take for what it is asked; None for any time."""
+        """Seconds that a worker may take for what it is asked; None for no limit."""
         return self._policy.step_timeout if self._request[0] in _LIMITED else None
 
     # --- deaths -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A ``VectorEnv`` over a crew: what it does beside steps. Its state, calls into environments, and its end."""
+"""A ``VectorEnv`` over a crew: what it does besides steps. Its state, calls into environments, and its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from gymnasium import logger
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector.async_vector_env import AsyncState
 
-from .arguments import seconds
 from .compat import VectorEnv
 from .crew import Crew
 from .errors import TimedOutError, WorkerDiedError
@@ -23,12 +22,13 @@ from .failures import Failure, rebuild
 from .layout import layout_html, layout_text, rows
 from .local_crew import LocalCrew
 from .reply import Reply
+from .requests import Operation
 from .segment import Segment
-from .worker import Operation
+from .time_limits import seconds
 
 __all__ = ["CrewVectorEnv"]
 
-_DEFAULT: Final = AsyncState.DEFAULT  # looked up at every step: see ``worker.STEP``
+_DEFAULT: Final = AsyncState.DEFAULT  # looked up at every step: see ``requests.STEP``
 
 #: Seconds that workers are given to close their environments, unless the caller says otherwise.
 _CLOSE_SECONDS = 15.0
@@ -180,7 +180,7 @@ class CrewVectorEnv(VectorEnv):
         self._crew.seeds = [new if is_chosen and new is not None else old for new, is_chosen, old in told]
 
     def _take_note(self, replies: Sequence[Reply | None]) -> None:
-        """Keeps of ``replies`` what later ones build on, whatever becomes of this call; twice is as once."""
+        """Keeps of ``replies`` what later ones build on, whatever becomes of this call. Idempotent."""
 
     def _raised(self, failures: list[Failure]) -> BaseException:
         """What to raise for ``failures``; reports each in gymnasium's own words, which people search logs for."""
@@ -220,11 +220,11 @@ class CrewVectorEnv(VectorEnv):
         """Waits for :meth:`call_async`.
 
         Args:
-            timeout: Seconds to wait at most; None for any time.
+            timeout: Seconds to wait at most; None for no limit.
 
         Raises:
             NoAsyncCallError: Nothing was asked.
-            ValueError, TypeError: ``timeout`` is none; it can be called again.
+            ValueError, TypeError: ``timeout`` is not a time limit; it can be called again.
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.
@@ -295,7 +295,7 @@ class CrewVectorEnv(VectorEnv):
             terminate: True does not ask at all.
 
         Raises:
-            ValueError, TypeError: ``timeout`` is none; nothing was ended, and it can be called again.
+            ValueError, TypeError: ``timeout`` is not a time limit; nothing was ended, and it can be called again.
         """
         given = _CLOSE_SECONDS if timeout is None else seconds(timeout, "timeout", zero=True)
         pending, self._state = self._state, AsyncState.DEFAULT

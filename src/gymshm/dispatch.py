@@ -215,6 +215,8 @@ def iterate(space: gs.Space[Any], items: Any) -> Iterator[Any]:
         CustomSpaceError: ``space`` is a custom space, and nobody registered it on gymnasium's ``iterate``, nor a
             ``describe`` rule for it.
         TypeError: ``space`` is no space, or ``items`` can't be iterated over.
+        KeyError: A key of a ``Dict`` is missing.
+        ValueError: The parts of a ``Dict`` or ``Tuple`` have different lengths.
     """
     if isinstance(space, gs.Dict):
         parts = {key: iterate(child, items[key]) for key, child in space.spaces.items()}

@@ -22,7 +22,7 @@ def as_functions(env_fns: Any) -> Sequence[Callable[[], Env[Any, Any]]]:
     """``env_fns`` as a sequence of functions; an iterator is used up.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not one.
     """
     expected = "Expected env_fns to be a sequence of functions that return an environment each, got"
     if isinstance(env_fns, str):

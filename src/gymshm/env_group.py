@@ -27,7 +27,7 @@ from .failures import Failure, capture
 from .info_columns import ColumnWriter
 from .infos import snapshot
 from .ordering import store_fence
-from .reply import ALL_IN_COLUMNS, Reply
+from .reply import ALL_IN_COLUMNS, RESTARTED, Reply
 from .returned import as_number, as_pair, checked_info, worded
 from .row_writer import plain_row, row_writer
 
@@ -249,7 +249,7 @@ class EnvGroup:
                 self._steps[i] = env.step
                 if i in self._lost:
                     self._lost.discard(i)
-                    info = {**checked_info(info), "worker_restarted": True}
+                    info = {**checked_info(info), RESTARTED: True}
                 if type(info) is not dict or info:
                     reply.infos.append((self.start + i, snapshot(checked_info(info))))
             except SystemExit:
@@ -289,7 +289,7 @@ class EnvGroup:
         def tell(action: Any) -> Any:
             self._steps[i] = self.envs[i].step
             self._lost.discard(i)
-            return observation, 0.0, False, True, {"worker_restarted": True}
+            return observation, 0.0, False, True, {RESTARTED: True}
 
         return tell
 

@@ -10,8 +10,8 @@
     32  8   start      when that process started, in the system's own unit; 0 where unknown
     40  16  digest     BLAKE2 of the JSON and of the fields above; tells one creation of a name from the next
     56  8   ready      1, written after everything else
-    64      JSON       n, the fields with their description, the leaves of each as [path, dtype, shape, offset]; then
-                       the data, aligned
+    64      JSON       n; token; boot and pid_namespace of the creator; the fields with their descriptions; the leaves
+                       of each as [path, dtype, shape, offset]; then the data, aligned
 
 Rules of this file:
 

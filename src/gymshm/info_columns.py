@@ -122,7 +122,7 @@ class ColumnReader:
         self._all = np.ones(exchange.terms.num_envs, np.bool_)
 
     def take_note(self, replies: Sequence[Reply | None]) -> None:
-        """Has to come first, once the replies of a step, or of any other request, are there; twice is as once.
+        """Has to come first, once the replies of a step, or of any other request, are there. Idempotent.
 
         A schema in them holds from the next replies on.
         """

@@ -19,8 +19,9 @@ from .exchange import Exchange
 from .failures import Failure, keep
 from .ordering import STORES_ARE_ORDERED, fence
 from .reply import Reply
+from .requests import Operation, Report, Setup
 from .restarts import TurnKeeper
-from .worker import Operation, Report, Setup, perform, report
+from .worker import perform, report
 
 __all__ = ["LocalCrew"]
 

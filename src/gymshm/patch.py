@@ -66,7 +66,7 @@ class Patch:
             _patches.add(self)
 
     def undo(self) -> None:
-        """Withdraws the request; the last one to do so puts back what the first one found. Twice is fine."""
+        """Withdraws the request; the last one to do so puts back what the first one found. Idempotent."""
         with _lock:
             if self not in _patches:
                 return

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arguments import not_negative, seconds
+from .arguments import not_negative
 from .errors import WorkerDiedError
+from .time_limits import seconds
 
 __all__ = ["DeathPolicy", "Deaths", "derived_seed"]
 
@@ -20,9 +21,9 @@ class DeathPolicy:
     Attributes:
         restarts: Whether a dead worker is started anew; else its death is raised.
         max_restarts: How many deaths of one worker within ``restart_window`` are restarted; the next one is raised.
-        restart_window: Seconds; None for any time.
+        restart_window: Seconds; None for no limit.
         step_timeout: Seconds that a step or reset may take before its worker counts as hung, and is killed; None for
-            any time.
+            no limit.
     """
 
     restarts: bool = False

@@ -3,9 +3,9 @@
 The step is measured on one more environment, in a process of its own that is gone afterwards: stepping those of the
 caller would change what they show. While they run, an :class:`Advisor` looks at how long they take now and then.
 
-What a step costs beside the environments' own work is modelled by four constants, which ``benchmarks/`` measured on two
-CPUs. The decision is coarse, and right where it matters: cheap environments are stepped in this process, expensive ones
-on all CPUs.
+What a step costs besides the environments' own work is modelled by four constants, which ``benchmarks/`` measured on
+two CPUs. The decision is coarse, and right where it matters: cheap environments are stepped in this process, expensive
+ones on all CPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from gymnasium import Env
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
-from .arguments import usable_cpus
+from .cpus import usable_cpus
 from .worker import begin
 from .worker_process import interrupts_held
 

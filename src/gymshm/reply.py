@@ -1,4 +1,4 @@
-"""What a worker's request gave beside what stands in the segment: the payload of a reply."""
+"""What a request gave besides what stands in the segment: the payload of a reply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, Final, TypeAlias
 
 from .failures import Failure, capture
 
-__all__ = ["ALL_IN_COLUMNS", "FAREWELL", "Info", "Reply", "Schema", "dumps", "pickled", "unpickled"]
+__all__ = ["ALL_IN_COLUMNS", "FAREWELL", "RESTARTED", "Info", "Reply", "Schema", "dumps", "pickled", "unpickled"]
+
+#: The key of an info that tells that the environment was lost, with its worker, and built anew.
+RESTARTED: Final = "worker_restarted"
 
 #: (index of the environment, its info).
 Info: TypeAlias = tuple[int, dict[str, Any]]

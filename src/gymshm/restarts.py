@@ -17,8 +17,8 @@ from .errors import WorkerDiedError
 from .failures import Failure, rebuild
 from .policy import DeathPolicy, Deaths, derived_seed
 from .reply import Reply, dumps, unpickled
+from .requests import Loss, Operation
 from .roster import Roster
-from .worker import Loss, Operation
 from .worker_process import Employment, Stage, WorkerProcess
 
 __all__ = ["RestartingRoster", "TurnKeeper"]
@@ -70,7 +70,7 @@ class RestartingRoster(Roster):
     def _replace(self, worker: WorkerProcess, death: WorkerDiedError | None, turns: TurnKeeper | None = None) -> None:
         """Starts a worker anew in the place of one that died, builds and resets its environments, and asks it again.
 
-        Waits for nothing: it goes as far as it gets, and on from there when it is called again.
+        Does not block: it does what can be done now, and continues from there when it is called again.
 
         Args:
             worker: The worker.

@@ -29,7 +29,7 @@ def as_number(reward: Any) -> float:
         return float(reward)
     except (TypeError, ValueError):
         mismatch = Mismatch(TypeError, "a number", shown(reward), "Return a float.")
-        mismatch.path = "['reward']"
+        mismatch.below("reward")
         raise mismatch from None
 
 
@@ -37,11 +37,11 @@ def checked_info(info: Any) -> dict[str, Any]:
     """``info``, which is a dict.
 
     Raises:
-        Mismatch: It is none.
+        Mismatch: It is not one.
     """
     if not isinstance(info, dict):
         mismatch = Mismatch(TypeError, "a dict", shown(info), "Return {} where there is nothing to tell.")
-        mismatch.path = "['info']"
+        mismatch.below("info")
         raise mismatch
     return info
 

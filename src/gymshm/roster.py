@@ -20,10 +20,11 @@ from .errors import TimedOutError
 from .exchange import Exchange, share
 from .failures import Failure, rebuild
 from .reply import FAREWELL, dumps, unpickled
-from .worker import Loss, Operation, Report, Setup
+from .requests import Loss, Operation, Report, Setup
+from .time_limits import deadline_of, left_until
 from .worker_process import END_SECONDS, Employment, Stage, WorkerProcess, end_all
 
-__all__ = ["Roster", "deadline_of", "left_until"]
+__all__ = ["Roster"]
 
 #: Told instead of a setup to a worker whose vector environment does not come about.
 _GO_AWAY = dumps(None)
@@ -132,10 +133,10 @@ class Roster:
     # --- end ----------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None) -> list[Failure]:
-        """Ends all processes: asks those that are idle or finish in time, then SIGTERM, then SIGKILL. Twice is fine.
+        """Ends all processes: asks those that are idle or finish in time, then SIGTERM, then SIGKILL. Idempotent.
 
         Args:
-            timeout: Seconds for the asking; 0 skips it, None takes any time.
+            timeout: Seconds for the asking; 0 skips it, None sets no limit.
 
         Returns:
             What environments raised while they were closed.
@@ -187,13 +188,3 @@ class Roster:
         for worker in asked:
             worker.process.join(left_until(deadline))
         return failures
-
-
-def deadline_of(timeout: float | None) -> float | None:
-    """When ``timeout`` seconds from now are over; None for never."""
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def left_until(deadline: float | None) -> float | None:
-    """Seconds until then, or 0 where it is past; None for any time."""
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

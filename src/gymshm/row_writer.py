@@ -237,7 +237,7 @@ def _is_native(dtype: np.dtype[Any]) -> bool:
 
 def _row(leaf: ArrayLeaf, index: int) -> np.ndarray:
     """Row ``index`` as an array that can be stored to, also where a value has no dimension."""
-    return leaf.live_view()[index : index + 1].reshape(leaf.shape)
+    return leaf.live_view()[index, ...]
 
 
 def _collected(space: gs.Space[Any], memory: Memory, value: Any) -> Pending:

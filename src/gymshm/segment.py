@@ -101,19 +101,19 @@ class Segment:
         return self._versions
 
     def closed_error(self) -> ValueError:
-        """What to raise to who uses a closed segment."""
+        """The error for using a closed segment."""
         return ValueError(
             f"Segment {self.name!r} is closed in this process. Attach to it anew with `gymshm.attach({self.name!r})`."
         )
 
     def close(self) -> None:
-        """Ends this process's use of the segment; arrays that it handed out stay readable. Twice is fine."""
+        """Ends this process's use of the segment; arrays that it handed out stay readable. Idempotent."""
         for dependent in list(self.dependents):
             dependent.release()
         self._root = self._versions = None
 
     def unlink(self) -> None:
-        """Removes the name: nobody can attach any more, and who has attached goes on. Twice is fine."""
+        """Removes the name: nobody can attach any more; processes that have attached go on. Idempotent."""
         self._named.unlink()
 
     def __repr__(self) -> str:

@@ -21,8 +21,8 @@ import numpy as np
 
 from .doorbell import LINE_WORDS, parts
 from .exchange import share
+from .requests import Operation
 from .segment import VERSIONS, Segment
-from .worker import Operation
 
 __all__ = ["Place", "places"]
 

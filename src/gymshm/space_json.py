@@ -30,7 +30,7 @@ _NUMERIC = re.compile(rf"[<>|][{NUMERIC_KINDS}][0-9]{{1,2}}").fullmatch
 
 @dataclass(frozen=True)
 class OpaqueKey:
-    """Stands for a ``Dict`` key that JSON can't tell (an enum member, say), for who has nothing but the segment."""
+    """Stands for a ``Dict`` key that JSON can't tell (an enum member, say), for a process that has only the segment."""
 
     text: str
     position: int
@@ -113,7 +113,7 @@ def _dtype_from_json(obj: Json) -> np.dtype[Any]:
 
 
 def key_text(key: Hashable) -> str:
-    """``key`` as it would be written in Python: the same for the creator and for who has nothing but the segment."""
+    """``key`` as Python code: the same for the creator and for a process that has only the segment."""
     return repr(key if type(key) in (str, int) else _key_from_json(_key_to_json(key), 0))
 
 

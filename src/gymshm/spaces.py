@@ -178,7 +178,7 @@ def outline(space: gs.Space[Any], is_foreign: Callable[[gs.Space[Any]], bool] = 
 
 
 def _parameters(space: gs.Space[Any]) -> Json:
-    """What it takes, beside dtype and shape, to build a leaf space again."""
+    """What it takes, besides dtype and shape, to build a leaf space again."""
     dtype = np.dtype(space.dtype)
     if isinstance(space, gs.Box):
         return {"type": "Box", "low": _array_to_json(space.low, dtype), "high": _array_to_json(space.high, dtype)}

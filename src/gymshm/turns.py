@@ -29,7 +29,7 @@ from .infos import adder, batch, batch_with_ends
 from .local_crew import LocalCrew
 from .ordering import store_fence
 from .reply import Reply
-from .roster import deadline_of
+from .time_limits import deadline_of, left_until
 from .views import ArrayLeaf
 from .write import write_to_shared_memory
 
@@ -45,7 +45,7 @@ class Turns:
     Args:
         crew: The workers.
         exchange: Has the words, and the rows of actions and results.
-        step_timeout: Seconds that a step may take; None for any time.
+        step_timeout: Seconds that a step may take; None for no limit.
     """
 
     def __init__(self, crew: Crew | LocalCrew, exchange: Exchange, step_timeout: float | None) -> None:
@@ -125,7 +125,7 @@ class Turns:
                 f"Calling `send` for environments {busy}, which were sent to and not received yet", "recv"
             )
         self._store(actions, ids)
-        self._crew.torn = True  # until all know: else some would be waited for who sleep
+        self._crew.torn = True  # until every worker is woken: recv would wait for one that sleeps
         self._mark_asked(ids, in_reset=False)
         self._crew.post_turns(set(self._worker_of[ids].tolist()))
         self._crew.torn = False
@@ -206,10 +206,10 @@ class Turns:
             if time.perf_counter() < spin_until:
                 sched_yield()
                 continue
-            left = SLEEP_SECONDS if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            left = left_until(deadline)
+            if left == 0:
                 raise TimedOutError("The call to `recv` has timed out.")
-            self._sleep(wanted, left)
+            self._sleep(wanted, SLEEP_SECONDS if left is None else left)
 
     def _sleep(self, wanted: int, seconds: float) -> None:
         """Sleeps until ``wanted`` are ready, or for less; looks after workers that died meanwhile, or hang."""

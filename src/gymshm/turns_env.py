@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .arguments import seconds, spread_seeds
+from .arguments import spread_seeds
 from .crew_env import CrewVectorEnv
 from .exchange import Exchange
 from .policy import DeathPolicy
+from .time_limits import seconds
 from .turns import Turns, batch_of_turns
 
 __all__ = ["StepResult", "TurnsVectorEnv"]
@@ -47,6 +48,7 @@ class TurnsVectorEnv(CrewVectorEnv):
             AlreadyPendingCallError: Another call is pending.
             ClosedEnvironmentError: It is closed.
             ValueError: A seed is missing; or there are several slots, or no ``shared_memory``.
+            TypeError: ``seed`` is neither an integer nor a sequence.
         """
         self._check_idle("async_reset")
         self._check_turns()
@@ -81,14 +83,14 @@ class TurnsVectorEnv(CrewVectorEnv):
         were asked.
 
         Args:
-            timeout: Seconds to wait at most; None for any time.
+            timeout: Seconds to wait at most; None for no limit.
 
         Returns:
             As :meth:`step`, with one row for each of ``info["env_id"]``. All are copies.
 
         Raises:
             NoAsyncCallError: Nobody was asked.
-            ValueError, TypeError: ``timeout`` is none; it can be called again.
+            ValueError, TypeError: ``timeout`` is not a time limit; it can be called again.
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.

@@ -16,14 +16,13 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from .arguments import (
     as_autoreset_mode,
-    check_batch_size,
-    check_concurrency,
+    as_batch_size,
+    as_max_concurrency,
+    as_slots,
     check_context,
     check_flags,
-    check_mode,
-    check_slots,
+    check_observation_mode,
     check_worker,
-    seconds,
     split_mask,
     spread_seeds,
     workers_for,
@@ -44,15 +43,16 @@ from .policy import DeathPolicy
 from .probe import Advisor, choose
 from .read import read_from_shared_memory
 from .reply import Reply
+from .requests import STEP, Operation, Report, Setup
 from .rollout import Rollout, rollout_of, show_actions
+from .time_limits import seconds
 from .turns_env import StepResult, TurnsVectorEnv
 from .values import shown
-from .worker import STEP, Operation, Report, Setup
 from .worker_process import Employment
 
 __all__ = ["ShmVectorEnv"]
 
-_STEPPING: Final = AsyncState.WAITING_STEP  # looked up at every step: see ``worker.STEP``
+_STEPPING: Final = AsyncState.WAITING_STEP  # looked up at every step: see ``requests.STEP``
 
 
 class ShmVectorEnv(TurnsVectorEnv):
@@ -89,12 +89,14 @@ class ShmVectorEnv(TurnsVectorEnv):
 
     Copies and slots, or who owns what:
         Observations stand in the segment; workers write them there. With ``copy=True`` what a step returns is the
-        caller's. Small batches are copied. Large ones (64 KB and more an array) are lent: views of a slot that is not
-        written again while anybody has such an array, or anything that was made of it. Who keeps more than three of
-        them gets copies. Who changes one in place changes what others see who attach, and what a reset of some
-        environments (``reset_mask``) shows of the rest. With ``autoreset_mode="Disabled"``, where such resets are the
-        rule, with ``on_worker_death="restart"``, which shows an observation again, and with ``slots`` > 1, all are
-        copied. A process that is forked shares what is lent: what it writes there shows here, too.
+        caller's. Small batches are copied. Batches with an array of 64 KB or more are lent, as long as two of them fit
+        into 64 MB and into an eighth of the shared memory that is free: views of a slot that is not written again while
+        anybody has such an array, or anything that was made of it. Three slots are lent, or two where three do not
+        fit; a caller that keeps more gets copies. Changing a lent array in place changes what attached processes see,
+        and what a partial reset (``reset_mask``) shows of the other environments. With ``autoreset_mode="Disabled"``,
+        where such resets are the rule, with ``on_worker_death="restart"``, which shows an observation again, and with
+        ``slots`` > 1, all are copied. A process that is forked shares what is lent: what it writes there shows here,
+        too.
 
         With ``copy=False`` a step returns views that show what workers write. Steps, and resets, write slot after slot
         and then the first again, so of ``slots=K`` the K-th step after the one that returned a view writes over it, and
@@ -193,7 +195,7 @@ class ShmVectorEnv(TurnsVectorEnv):
                 Where :meth:`step` finds later that another number suits them better, it says so once, as a warning.
             slots: Rows of history, K: what ``step`` returned with ``copy=False`` stays valid for K - 1 further steps.
             batch_size: How many environments :meth:`recv` gives at a time; None for all.
-            start_timeout: Seconds that building the environments may take, also anew after a death; None for any time.
+            start_timeout: Seconds that building the environments may take, also anew after a death; None for no limit.
             on_worker_death: ``"raise"``, or ``"restart"``: the dead worker's environments are built anew and reset
                 (with seeds derived from those of the last reset). Their next step ends the lost episode as truncated,
                 with the last observation that was seen, and says ``worker_restarted`` in its info; attributes that were
@@ -202,8 +204,8 @@ class ShmVectorEnv(TurnsVectorEnv):
                 (``num_workers=0``) there is nothing to restart.
             max_restarts: How many deaths of one worker within ``restart_window`` seconds are restarted; one more is
                 raised, with the whole history.
-            restart_window: Seconds; None for any time.
-            step_timeout: Seconds that a step or reset may take, also that of a restart; None for any time. A worker
+            restart_window: Seconds; None for no limit.
+            step_timeout: Seconds that a step or reset may take, also that of a restart; None for no limit. A worker
                 that takes longer is killed, and counts as dead; the error tells the Python stack it hung in, which the
                 worker writes down at SIGUSR2 (an environment that handles that signal hides it). Calls and ``render``
                 are not limited. Where no ``start_timeout`` is given, a rebuild is limited to ten times the first start,
@@ -212,8 +214,9 @@ class ShmVectorEnv(TurnsVectorEnv):
         Raises:
             RuntimeError: The spaces of the environments do not match.
             ValueError: An argument is out of range; or the observation space is custom and can't be shared.
-            TypeError: ``env_fns`` is no sequence of functions; ``observation_mode`` is no pair of spaces; or the
-                observation space has no fixed size.
+            TypeError: ``env_fns`` is no sequence of functions; ``observation_mode`` is no pair of spaces; a flag is no
+                bool; a time limit is no number; or the observation space has no fixed size.
+            OSError: There is no room for the segment, neither in shared memory nor in a file.
             WorkerDiedError: A worker ended while it built its environments.
             multiprocessing.TimeoutError: ``start_timeout`` ran out.
             Exception: What an environment raised.
@@ -225,10 +228,10 @@ class ShmVectorEnv(TurnsVectorEnv):
         self.observation_mode = observation_mode
         self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.num_envs = len(env_fns)
-        self.slots = check_slots(slots, MOST_ARGUMENTS)
-        self.batch_size = check_batch_size(batch_size, self.num_envs, self.slots, shared_memory)
-        self.max_concurrency = check_concurrency(max_concurrency)
-        check_mode(observation_mode)
+        self.slots = as_slots(slots, MOST_ARGUMENTS)
+        self.batch_size = as_batch_size(batch_size, self.num_envs, self.slots, shared_memory)
+        self.max_concurrency = as_max_concurrency(max_concurrency)
+        check_observation_mode(observation_mode)
         if self.num_envs == 0:
             raise ValueError("Expected at least one function in env_fns, got none.")
         check_worker(worker)
@@ -399,7 +402,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         Raises:
             AlreadyPendingCallError: Another call is pending.
             ClosedEnvironmentError: It is closed.
-            ValueError, TypeError: A seed is missing, or the mask is none.
+            ValueError, TypeError: A seed is missing, or the mask is not a bool array of shape ``(n,)`` with a True.
         """
         self._check_idle("reset_async")
         seeds = spread_seeds(seed, self.num_envs)
@@ -415,11 +418,11 @@ class ShmVectorEnv(TurnsVectorEnv):
         """Waits for :meth:`reset_async` and gives what :meth:`reset` gives.
 
         Args:
-            timeout: Seconds to wait at most; None for any time.
+            timeout: Seconds to wait at most; None for no limit.
 
         Raises:
             NoAsyncCallError: Nothing was asked.
-            ValueError, TypeError: ``timeout`` is none; it can be called again.
+            ValueError, TypeError: ``timeout`` is not a time limit; it can be called again.
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.
@@ -488,11 +491,11 @@ class ShmVectorEnv(TurnsVectorEnv):
         """Waits for :meth:`step_async` and gives what :meth:`step` gives.
 
         Args:
-            timeout: Seconds to wait at most; None for any time.
+            timeout: Seconds to wait at most; None for no limit.
 
         Raises:
             NoAsyncCallError: Nothing was asked.
-            ValueError, TypeError: ``timeout`` is none; it can be called again.
+            ValueError, TypeError: ``timeout`` is not a time limit; it can be called again.
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.

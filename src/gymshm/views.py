@@ -259,7 +259,7 @@ def _handle(segment: Segment, number: tuple[int, int], kind: type[ArrayLeaf]) ->
     return SlotsLeaf(segment, number, kind) if has_slots else kind(segment, number)
 
 
-def assemble(segment: Segment, field: int = 0, foreign: Callable[[str], Memory] = lambda path: ()) -> Memory:
+def assemble(segment: Segment, field: int = 0, foreign: Callable[[], Memory] = lambda: ()) -> Memory:
     """The tree of leaf handles of one field: a ``dict`` for a ``Dict``, a ``tuple`` for a ``Tuple``, nested alike.
 
     Args:
@@ -273,7 +273,7 @@ def assemble(segment: Segment, field: int = 0, foreign: Callable[[str], Memory] 
 
 
 def _assemble(
-    description: Description, segment: Segment, numbers: Iterator[tuple[int, int]], foreign: Callable[[str], Memory]
+    description: Description, segment: Segment, numbers: Iterator[tuple[int, int]], foreign: Callable[[], Memory]
 ) -> Memory:
     # No closure that calls itself: that would be a cycle, and keep the segment until garbage is collected.
     if isinstance(description, Array):
@@ -281,7 +281,7 @@ def _assemble(
     if isinstance(description, Coded):
         return _handle(segment, next(numbers), TextLeaf)
     if isinstance(description, Foreign):
-        return foreign(description.type_name)
+        return foreign()
     selector = (_handle(segment, next(numbers), ArrayLeaf),) if isinstance(description, Union) else ()
     children = [_assemble(child, segment, numbers, foreign) for child in description.children]
     if isinstance(description, Branch) and description.keys is not None:

@@ -62,7 +62,7 @@ class Employment:
         daemon: Whether the processes are daemonic.
         name: The vector environment's class, for the names of the processes.
         num_workers: How many there are.
-        patience: Seconds that one packet to or from a serving worker may take once it has begun; None for any time.
+        patience: Seconds that one packet to or from a serving worker may take once it has begun; None for no limit.
     """
 
     context: Any
@@ -296,7 +296,7 @@ def interrupts_held(start_method: str) -> Iterator[None]:
 
 
 def end_all(processes: Sequence[Any]) -> None:
-    """Ends those that still run: SIGTERM, and SIGKILL for who does not listen."""
+    """Ends those that still run: SIGTERM, and SIGKILL for those that ignore it."""
     for end in ("terminate", "kill"):
         deadline = time.monotonic() + END_SECONDS
         running = [process for process in processes if process.is_alive()]

@@ -34,15 +34,16 @@ def write_to_shared_memory(space: gs.Space[Any], index: int, value: Any, shared_
     Args:
         space: The space of one environment's value.
         index: The environment, in ``[0, n)``; any integer type.
-        value: Of exactly the space's shape. Array-likes, lists and scalars do. Integers of any type whose values all
-            fit, and floats of any width into floats; no floats into integers. An extra key in a ``Dict`` is ignored.
+        value: Of exactly the shape that ``shared_memory`` was created with. Array-likes, lists and scalars do. Integers
+            of any type whose values all fit, and floats of any width into floats; no floats into integers. An extra key
+            in a ``Dict`` is ignored.
         shared_memory: What :func:`create_shared_memory` returned for ``space``.
 
     Raises:
         IndexError: ``index`` is not in ``[0, n)``.
         KeyError: A key of a ``Dict`` is missing.
         TypeError: A dtype or type does not fit, an integer is out of its dtype's range, ``space`` is no space, or
-            ``shared_memory`` is nested otherwise.
+            ``shared_memory`` is nested otherwise. Its shapes and dtypes are compared with ``value``, not ``space``.
         ValueError: A shape does not fit, a ``Text`` is too long or outside its character set, or the segment is closed.
         CustomSpaceError: ``space``, or a part of it, is a custom space that nobody registered.
     """

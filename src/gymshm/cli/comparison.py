@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..arguments import usable_cpus
+from ..cpus import usable_cpus
 from ..tables import printable, table
 from .text import CommandError, positive, progress_bar, seconds, show_progress
 from .trial import Candidate, TrialError, attempt
@@ -62,7 +62,7 @@ def compare(candidates: Sequence[Candidate], arguments: argparse.Namespace, wort
     Args:
         candidates: What to measure.
         arguments: The command line, as :func:`configure` has it.
-        worth: Who has less than this share of the best rate after a turn, has no further one.
+        worth: A candidate below this share of the best rate after a turn gets no further one.
 
     Raises:
         CommandError: The environment can't be made, or no candidate gets anywhere.

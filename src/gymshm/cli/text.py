@@ -83,7 +83,7 @@ def parsed(text: str, convert: Callable[[str], _Value], fits: Callable[[_Value],
         expected: What is wanted, in words.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: It is not what is expected.
     """
     with contextlib.suppress(ValueError):
         value = convert(text)

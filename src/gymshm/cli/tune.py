@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments import usable_cpus
+from ..cpus import usable_cpus
 from . import comparison
 from .comparison import as_json, compare, print_results
 from .text import UsageError, parsed
@@ -18,7 +18,7 @@ __all__ = ["SUMMARY", "configure", "run"]
 
 SUMMARY = "Measures which number of workers, slots and batch size suit an environment of yours."
 
-#: Who has less than this share of the best rate in the first turn, has no further one.
+#: A combination below this share of the best rate after a turn gets no further one.
 _WORTH = 0.7
 
 #: Who has this share of the best rate, is as good: the plainest of them is what to write.
@@ -29,10 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.description = (
         f"{SUMMARY} Every combination steps it with random actions, in an interpreter of its own, in turns with the "
-        f"others; those below {_WORTH:.0%} of the best have one turn only. With several slots `step` returns views "
-        "(copy=False); with a batch size below N, environments are driven by `send` and `recv`. STEPS/S is the median "
-        "of the turns, SPREAD the least and the greatest, START the time from the constructor's call to the end of the "
-        "first reset."
+        f"others; those below {_WORTH:.0%} of the best after a turn get no further one. With several slots `step` "
+        "returns views (copy=False); with a batch size below N, environments are driven by `send` and `recv`. STEPS/S "
+        "is the median of the turns, SPREAD the least and the greatest, START the time from the constructor's call to "
+        "the end of the first reset."
     )
     comparison.configure(parser)
     parser.add_argument(

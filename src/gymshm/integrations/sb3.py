@@ -15,13 +15,11 @@ from stable_baselines3.common.preprocessing import check_for_nested_spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from ..compat import AutoresetMode
+from ..reply import RESTARTED
 from ..vector_env import ShmVectorEnv
 from .sb3_env import INFO, OPTIONS, Sb3Env
 
 __all__ = ["ShmVecEnv"]
-
-#: Where workers say whose environments were lost, with their process, and built anew.
-RESTARTED = "worker_restarted"
 
 #: What Stable-Baselines3 calls "indices": None for all environments, one index, or several.
 Indices = int | Iterable[int] | None
@@ -71,9 +69,9 @@ class ShmVecEnv(VecEnv):
                 ``TimeLimit.truncated``, ``worker_restarted`` and the last observation that was seen as
                 ``terminal_observation``. Such an episode has no ``episode`` from its ``Monitor``.
             max_restarts: How many deaths of a worker within ``restart_window`` are restarted.
-            restart_window: Seconds; None for any time.
-            step_timeout: Seconds that a step or reset may take before its worker is killed; None for any time.
-            start_timeout: Seconds that building the environments may take, also anew; None for any time.
+            restart_window: Seconds; None for no limit.
+            step_timeout: Seconds that a step or reset may take before its worker is killed; None for no limit.
+            start_timeout: Seconds that building the environments may take, also anew; None for no limit.
 
         Raises:
             ValueError: Two environments are the same object.
