@@ -16,7 +16,7 @@ from gymnasium import spaces as gs
 import gymshm
 from forgery import segment_bytes
 from gymshm import cli
-from gymshm.cli.text import name_text, size_text, table
+from gymshm.cli.text import size_text
 from support import own, run_isolated, run_python
 
 SHM = Path("/dev/shm")
@@ -115,18 +115,6 @@ def test_who_reads_only_the_beginning_is_not_troubled():
 )
 def test_sizes_are_told_in_binary_units(nbytes, text):
     assert size_text(nbytes) == text
-
-
-def test_columns_are_as_wide_as_what_stands_in_them():
-    assert table(("A", "LONG", "N"), [("abc", 1, 20), ("d", "", 3)], right=("N",)) == (
-        "A    LONG   N\nabc  1     20\nd           3"
-    )
-
-
-def test_a_name_can_t_play_tricks_with_the_terminal():
-    assert name_text("gymshm-1-ab") == "gymshm-1-ab"
-    assert name_text("a\33[2Jb\n") == r"'a\x1b[2Jb\n'"
-    assert name_text("\udcff") == r"'\udcff'"
 
 
 # --- list -------------------------------------------------------------------------------------------------------------

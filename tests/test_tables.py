@@ -156,3 +156,15 @@ def test_one_that_did_not_come_about_is_shown_too():
     envs.num_envs = 3
     assert repr(envs) == "ShmVectorEnv(num_envs=3)"
     assert Cells(envs._repr_html_()).caption == "ShmVectorEnv(num_envs=3)"
+
+
+def test_columns_are_as_wide_as_what_stands_in_them():
+    assert table(("A", "LONG", "N"), [("abc", 1, 20), ("d", "", 3)], right=("N",)) == (
+        "A    LONG   N\nabc  1     20\nd           3"
+    )
+
+
+def test_a_text_can_t_play_tricks_with_the_terminal():
+    assert printable("gymshm-1-ab") == "gymshm-1-ab"
+    assert printable("a\33[2Jb\n") == r"'a\x1b[2Jb\n'"
+    assert printable("\udcff") == r"'\udcff'"

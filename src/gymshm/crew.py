@@ -86,7 +86,7 @@ class Crew(RestartingRoster):
 
         Args:
             operation: What is asked.
-            slot: The row of history that it is about.
+            slot: The slot that it is about.
             payloads: What else each worker needs to know, one object per worker.
             mark: Called once the request stands written, before anybody is woken.
 

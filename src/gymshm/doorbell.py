@@ -30,6 +30,7 @@ from .ordering import STORES_ARE_ORDERED, fence
 
 __all__ = [
     "LINE_WORDS",
+    "MESSAGE",
     "MOST_ARGUMENTS",
     "SLEEP_SECONDS",
     "SPIN_SECONDS",
@@ -52,7 +53,9 @@ SPIN_SECONDS: Final = 100e-6
 #: How long a sleeper sleeps at most before it looks around (for a lost ring, a dead peer).
 SLEEP_SECONDS: Final = 0.5
 
-_MESSAGE, _SLEEPS, _UNTIL = range(3)
+#: The words of a line: its message, whether its writer sleeps, and for what count.
+MESSAGE: Final = 0
+_SLEEPS, _UNTIL = 1, 2
 
 
 class Doorbell:
@@ -81,9 +84,9 @@ class Doorbell:
         So onlookers go on taking for unfinished what nobody has finished.
         """
         self._own[_SLEEPS] = self._peer[_SLEEPS] = 0
-        self._peer[_MESSAGE] = -1
+        self._peer[MESSAGE] = -1
         fence()
-        self._own[_MESSAGE] &= 0xFFFFFF
+        self._own[MESSAGE] &= 0xFFFFFF
 
     def post(self, sequence: int, word: int, argument: int = 0) -> None:
         """Announces ``sequence``; then :func:`fence`, then :meth:`ring`. Apart, so that many posts need one fence.
@@ -95,7 +98,7 @@ class Doorbell:
         """
         if not STORES_ARE_ORDERED:
             fence()
-        self._own[_MESSAGE] = sequence << 24 | word << 16 | argument
+        self._own[MESSAGE] = sequence << 24 | word << 16 | argument
 
     def ring(self) -> None:
         """Wakes the other side if it sleeps.
@@ -124,14 +127,14 @@ class Doorbell:
         # What post() and ring() do, written out: every step has this in it, and Python's calls are most of its cost.
         if not STORES_ARE_ORDERED:
             fence()
-        self._own[_MESSAGE] = sequence << 24 | word << 16 | argument
+        self._own[MESSAGE] = sequence << 24 | word << 16 | argument
         fence()
         if self._peer[_SLEEPS]:
             self.connection.send_bytes(b"")
 
     def heard(self, sequence: int) -> bool:
         """Whether the other side has announced ``sequence``, or a later one."""
-        if self._peer[_MESSAGE] < sequence << 24:
+        if self._peer[MESSAGE] < sequence << 24:
             return False
         if not STORES_ARE_ORDERED:
             fence()
@@ -139,16 +142,16 @@ class Doorbell:
 
     def said(self) -> tuple[int, int, int]:
         """What the other side announced last: (sequence, word, argument)."""
-        return parts(self._peer[_MESSAGE])
+        return parts(self._peer[MESSAGE])
 
     def said_word(self) -> int:
         """The word that goes with what the other side announced last."""
-        return self._peer[_MESSAGE] >> 16 & 0xFF
+        return self._peer[MESSAGE] >> 16 & 0xFF
 
     def spin(self, sequence: int) -> bool:
         """Looks for ``sequence`` for :data:`SPIN_SECONDS`; whether it was announced."""
         peer, wanted = self._peer, sequence << 24
-        if peer[_MESSAGE] < wanted and not _spin(peer, wanted):
+        if peer[MESSAGE] < wanted and not _spin(peer, wanted):
             return False
         if not STORES_ARE_ORDERED:
             fence()
@@ -222,12 +225,12 @@ def parts(message: Any) -> tuple[Any, Any, Any]:
 def _spin(peer: memoryview, wanted: int) -> bool:
     """Whether the message in the line ``peer`` becomes ``wanted``, or a later one, within :data:`SPIN_SECONDS`."""
     sched_yield()
-    if peer[_MESSAGE] >= wanted:
+    if peer[MESSAGE] >= wanted:
         return True  # mostly, and then nobody had to look at the clock
     until = perf_counter() + SPIN_SECONDS
     while perf_counter() <= until:
         sched_yield()
-        if peer[_MESSAGE] >= wanted:
+        if peer[MESSAGE] >= wanted:
             return True
     return False
 
@@ -253,7 +256,7 @@ class Doorbells:
         if not STORES_ARE_ORDERED:
             fence()
         for own in self._owns:
-            own[_MESSAGE] = message
+            own[MESSAGE] = message
         fence()
         for peer in self._peers:
             if peer[_SLEEPS]:
@@ -268,12 +271,12 @@ class Doorbells:
         """
         wanted = sequence << 24
         for peer in self._peers:
-            if peer[_MESSAGE] < wanted and not _spin(peer, wanted):
+            if peer[MESSAGE] < wanted and not _spin(peer, wanted):
                 return False
         if not STORES_ARE_ORDERED:
             fence()
         for peer in self._peers:
-            if peer[_MESSAGE] != wanted:
+            if peer[MESSAGE] != wanted:
                 return False
         return True
 

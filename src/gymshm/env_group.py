@@ -47,7 +47,7 @@ class EnvGroup:
     Args:
         start: Index of the first.
         autoreset_mode: What happens after the end of an episode.
-        capture: Makes a failure of the exception of an environment.
+        to_failure: Makes a failure of the index of an environment and what it raised.
 
     Attributes:
         building: Index of the environment that was built or recovered last, or failed to be.
@@ -58,10 +58,10 @@ class EnvGroup:
         self,
         start: int,
         autoreset_mode: AutoresetMode,
-        capture: Callable[[int, BaseException], Failure] = capture,
+        to_failure: Callable[[int, BaseException], Failure] = capture,
     ) -> None:
         """Has no environments yet."""
-        self.start, self.autoreset_mode, self._failure = start, autoreset_mode, capture
+        self.start, self.autoreset_mode, self._to_failure = start, autoreset_mode, to_failure
         self.envs: list[Env[Any, Any]] = []
         self.building = start
 
@@ -179,7 +179,7 @@ class EnvGroup:
                 raise
             except BaseException as error:
                 reply = reply if reply is not None else Reply()
-                reply.failures.append(self._capture(i, error, "step()"))
+                reply.failures.append(self._failed(i, error, "step()"))
                 self._show_as_before(i, slot)
         return reply
 
@@ -255,7 +255,7 @@ class EnvGroup:
             except SystemExit:
                 raise
             except BaseException as error:
-                reply.failures.append(self._capture(i, error, "reset()"))
+                reply.failures.append(self._failed(i, error, "reset()"))
                 self._show_as_before(i, slot)
         if self._pickles_observations:
             reply.observations = list(self._observations)
@@ -328,7 +328,7 @@ class EnvGroup:
             except SystemExit:
                 raise
             except BaseException as error:
-                reply.failures.append(self._failure(self.start + i, error))
+                reply.failures.append(self._to_failure(self.start + i, error))
         return reply
 
     def _bind_rows(self, slot: int) -> list[_Row]:
@@ -395,7 +395,7 @@ class EnvGroup:
 
         return reset
 
-    def _capture(self, i: int, error: BaseException, call: str) -> Failure:
+    def _failed(self, i: int, error: BaseException, call: str) -> Failure:
         """``error`` of environment ``i``; our own complaints are worded here, where the environment is known."""
         index = self.start + i
-        return self._failure(index, worded(error, index, call))
+        return self._to_failure(index, worded(error, index, call))

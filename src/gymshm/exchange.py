@@ -12,7 +12,7 @@ final_observations     (n,)               workers, in SAME_STEP mode, before the
 info_floats            (16, n)            workers; float64: see ``info_columns``
 info_integers          (16, n)            workers; int64
 turns_asked            (n,)               the parent; int64: see ``turns``
-turns_done             (n,)               workers; int64
+turns_done             (n,)               workers; int64: turns done << 1 | whether a payload follows
 seen_slot              (1,)               the parent; int64: which slot holds what a caller has seen last
 lines                  (workers, 2)       parent and worker, one cache line each: see ``doorbell``
 =====================  =================  =========================================================
@@ -58,7 +58,7 @@ class Terms:
         action_space: Of one environment; None where actions travel pickled.
         num_envs: Number of environments.
         num_workers: Number of workers.
-        slots: Rows of history.
+        slots: Steps whose results are kept, K.
         keeps_final: Whether terminal observations have a field of their own.
     """
 
@@ -147,8 +147,11 @@ class Exchange:
         """How many turns all environments have done by now, the ones of other workers included."""
         return int((self.turns_done >> 1).sum())
 
-    def fields(self, name: str) -> Any:
-        """The arrays of a field, shape ``(slots, n, *shape)``, nested as its space is; None where there is none."""
+    def field_arrays(self, name: str) -> Any:
+        """The arrays of the field ``name``, nested as its space is; None where there is none.
+
+        Their shape is ``(slots, n, *shape)``, or ``(n, *shape)`` where there is one slot.
+        """
         memory = self._memory(name)
         return None if memory is None else views(memory)
 

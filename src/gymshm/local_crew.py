@@ -14,6 +14,7 @@ from typing import Any
 from gymnasium import Env
 
 from .compat import AutoresetMode
+from .doorbell import MESSAGE
 from .env_group import EnvGroup
 from .exchange import Exchange
 from .failures import Failure, keep
@@ -76,13 +77,13 @@ class LocalCrew:
         self._replies = self.nothing_to_add if reply is None else (reply,)
         if not STORES_ARE_ORDERED:
             fence()
-        self._reply_line[0] = message
+        self._reply_line[MESSAGE] = message
         self.is_busy = False
 
     def _announce(self, operation: int, slot: int = 0) -> int:
-        """Writes down what is under way, as a parent of workers does: onlookers go by it (see ``snapshot``)."""
+        """Writes down what is under way, as ``Doorbell.post`` does: onlookers go by it (see ``snapshot``)."""
         self._sequence = sequence = self._sequence + 1
-        self._line[0] = message = sequence << 24 | operation << 16 | slot
+        self._line[MESSAGE] = message = sequence << 24 | operation << 16 | slot
         if not STORES_ARE_ORDERED:
             fence()
         return message

@@ -11,7 +11,7 @@ import numpy as np
 from .exchange import Exchange
 from .write import write_to_shared_memory
 
-__all__ = ["Rollout", "rollout_of", "show_actions"]
+__all__ = ["Rollout", "rollout_of", "store_actions"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Rollout:
 
 def rollout_of(exchange: Exchange) -> Rollout:
     """The arrays of a rollout that begins with the observations in slot 0."""
-    observations, actions = exchange.fields("observations"), exchange.fields("actions")
+    observations, actions = exchange.field_arrays("observations"), exchange.field_arrays("actions")
     return Rollout(
         observations=_each(observations, lambda array: array[:-1]),
         last_observations=_each(observations, lambda array: array[-1]),
@@ -51,7 +51,7 @@ def rollout_of(exchange: Exchange) -> Rollout:
     )
 
 
-def show_actions(exchange: Exchange, slot: int, actions: Iterable[Any]) -> None:
+def store_actions(exchange: Exchange, slot: int, actions: Iterable[Any]) -> None:
     """Stores ``actions``, one for each environment, that travel pickled to the step which writes ``slot``.
 
     Raises:

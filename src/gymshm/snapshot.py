@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .doorbell import LINE_WORDS, parts
+from .doorbell import LINE_WORDS, MESSAGE, parts
 from .exchange import share
 from .requests import Operation
 from .segment import VERSIONS, Segment
@@ -65,7 +65,7 @@ def _exchange_places(
     starts = [envs.start for envs in share(len(asked), len(lines))]
 
     def place(index: int) -> Place:
-        request, reply = lines[bisect.bisect_right(starts, index) - 1, :, 0].tolist()
+        request, reply = lines[bisect.bisect_right(starts, index) - 1, :, MESSAGE].tolist()
         number, operation, slot = parts(request)
         if operation in (Operation.TURN, Operation.TURN_RESET):
             turn = int(asked[index])

@@ -44,7 +44,7 @@ from .probe import Advisor, choose
 from .read import read_from_shared_memory
 from .reply import Reply
 from .requests import STEP, Operation, Report, Setup
-from .rollout import Rollout, rollout_of, show_actions
+from .rollout import Rollout, rollout_of, store_actions
 from .time_limits import seconds
 from .turns_env import StepResult, TurnsVectorEnv
 from .values import shown
@@ -193,7 +193,8 @@ class ShmVectorEnv(TurnsVectorEnv):
                 suits the environment's step, which is measured on one more environment, built and stepped in a
                 process of its own; for the cheapest that means no process, and so no protection from one that crashes.
                 Where :meth:`step` finds later that another number suits them better, it says so once, as a warning.
-            slots: Rows of history, K: what ``step`` returned with ``copy=False`` stays valid for K - 1 further steps.
+            slots: Steps whose results are kept, K: what ``step`` returned with ``copy=False`` stays valid for K - 1
+                further steps.
             batch_size: How many environments :meth:`recv` gives at a time; None for all.
             start_timeout: Seconds that building the environments may take, also anew after a death; None for no limit.
             on_worker_death: ``"raise"``, or ``"restart"``: the dead worker's environments are built anew and reset
@@ -283,13 +284,13 @@ class ShmVectorEnv(TurnsVectorEnv):
         shares = self._shares_observations()
         lent = slots_to_lend(self.single_observation_space, self.num_envs) if shares and self._may_lend() else 0
         # What was seen last has to survive a worker that dies while it writes: so steps alternate between two slots.
-        rows = max(2, self.slots) if self._policy.restarts else self.slots + lent
+        slots = max(2, self.slots) if self._policy.restarts else self.slots + lent
         terms = Terms(
             observation_space=self.single_observation_space if shares else None,
             action_space=self.single_action_space if self._packs_actions() else None,
             num_envs=self.num_envs,
             num_workers=max(1, self.num_workers),
-            slots=rows,
+            slots=slots,
             keeps_final=self.autoreset_mode is AutoresetMode.SAME_STEP,
         )
         self._terms = terms
@@ -483,7 +484,7 @@ class ShmVectorEnv(TurnsVectorEnv):
             if len(rows) != self.num_envs:
                 raise ValueError(f"Expected a batch of {self.num_envs} actions, got {len(rows)} of them.")
             if self._rolls:
-                show_actions(self._exchange, slot, rows)
+                store_actions(self._exchange, slot, rows)
             payloads = [rows[envs.start : envs.stop] for envs in self._crew.shares]
             self._ask(_STEPPING, Operation.STEP_WITH, slot, payloads)
 

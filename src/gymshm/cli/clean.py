@@ -7,8 +7,9 @@ import sys
 
 from ..creator import Status
 from ..inventory import Found, find, remove
+from ..tables import printable
 from .list import as_table
-from .text import CommandError, name_text, size_text
+from .text import CommandError, size_text
 
 __all__ = ["SUMMARY", "configure", "run"]
 
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     identities = {segment.named.identity for segment in orphans}
     left = [segment for segment in _orphans() if segment.named.identity in identities]
     if left:
-        raise CommandError(f"could not remove {', '.join(name_text(segment.name) for segment in left)}{problem}")
+        raise CommandError(f"could not remove {', '.join(printable(segment.name) for segment in left)}{problem}")
     return 0
 
 

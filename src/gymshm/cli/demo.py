@@ -24,8 +24,9 @@ from ..attachment import attach
 from ..create import create_shared_memory
 from ..layout import rows
 from ..row_writer import row_writer
+from ..tables import table
 from ..views import leaves, segment_of, views
-from .text import CommandError, positive, progress_bar, show_progress, size_text, table
+from .text import CommandError, positive, progress_bar, show_progress, size_text
 
 __all__ = ["SUMMARY", "configure", "run"]
 

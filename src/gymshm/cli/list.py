@@ -6,7 +6,8 @@ import argparse
 import json
 
 from ..inventory import Found, find
-from .text import name_text, size_text, table
+from ..tables import printable, table
+from .text import size_text
 
 __all__ = ["SUMMARY", "configure", "run"]
 
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(as_table(found))
         for segment in found:
             if segment.problem:
-                print(f"* {name_text(segment.problem)}")
+                print(f"* {printable(segment.problem)}")
     return 0
 
 
@@ -44,7 +45,7 @@ def as_table(found: list[Found]) -> str:
         header = segment.header
         rows.append(
             (
-                name_text(segment.name),
+                printable(segment.name),
                 size_text(segment.nbytes),
                 "-" if header is None else header.n,
                 "-" if header is None else header.creator.pid,

@@ -17,7 +17,7 @@ from time import monotonic, perf_counter
 
 import numpy as np
 
-from ..doorbell import LINE_WORDS, parts
+from ..doorbell import LINE_WORDS, MESSAGE, parts
 from ..segment import VERSIONS, Segment
 
 __all__ = ["Pace"]
@@ -93,7 +93,7 @@ class Pace:
 
         def told() -> tuple[int, int]:
             # The greatest: a worker that is started anew has a new line for a moment.
-            return int(parts(lines[:, 0, 0])[0].max()), int((turns_done >> 1).sum())
+            return int(parts(lines[:, 0, MESSAGE])[0].max()), int((turns_done >> 1).sum())
 
         steps, (requests, turns) = 0, told()
 

@@ -14,7 +14,6 @@ from ..tables import printable, table
 from .onlooker import Album, Onlooker
 from .pace import Pace
 from .pictures import as_blocks, fitted
-from .text import name_text
 
 __all__ = ["Panel", "spark"]
 
@@ -71,7 +70,7 @@ class Panel:
 
     def _head(self) -> str:
         header = self._segment.header
-        return f"{name_text(self._segment.name)}: n={header.n}, created by process {header.creator.pid}, {self._pace}"
+        return f"{printable(self._segment.name)}: n={header.n}, created by process {header.creator.pid}, {self._pace}"
 
     def _numbers(self) -> list[str]:
         heads = ("", f"ENV {self._env}", "MEAN", "LEAST", "GREATEST", "LATELY")

@@ -1,4 +1,4 @@
-"""How commands speak: tables, sizes, names, progress, and the error that becomes one line on stderr."""
+"""How commands speak: sizes, progress, arguments, and the error that becomes one line on stderr."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..tables import printable, table
-
 __all__ = [
     "CommandError",
     "UsageError",
-    "name_text",
     "parsed",
     "positive",
     "progress_bar",
     "seconds",
     "show_progress",
     "size_text",
-    "table",
 ]
 
 #: Characters of the progress bar.
@@ -45,11 +41,6 @@ def size_text(nbytes: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def name_text(name: str) -> str:
-    """A segment's name for a terminal: another program may have put anything in it."""
-    return printable(name)
 
 
 def progress_bar(done: int, total: int) -> str:

@@ -18,11 +18,12 @@ from ..creator import Status
 from ..errors import SegmentError
 from ..inventory import examine
 from ..segment import Segment
+from ..tables import printable
 from .onlooker import Onlooker
 from .pace import Pace
 from .panel import Panel
 from .pictures import as_png
-from .text import CommandError, name_text, positive, seconds
+from .text import CommandError, positive, seconds
 
 __all__ = ["SUMMARY", "configure", "run"]
 
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     with attach(arguments.name, read_only=True) as attachment:
         segment = attachment.segment
         if not 0 <= arguments.env < segment.n:
-            raise CommandError(f"there is no environment {arguments.env}: {name_text(segment.name)} has {segment.n}")
+            raise CommandError(f"there is no environment {arguments.env}: {printable(segment.name)} has {segment.n}")
         onlooker = Onlooker(segment)
         if arguments.png is not None:
             end = _look(segment, arguments, _picture_writer(onlooker, arguments))
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             with _screen() as is_terminal:
                 end = _look(segment, arguments, lambda _: _show(panel, is_terminal))
         if end:
-            print(f"{name_text(segment.name)}: {end}")
+            print(f"{printable(segment.name)}: {end}")
     return 0
 
 
@@ -103,7 +104,7 @@ def _end(segment: Segment) -> str:
 
 def _picture_writer(onlooker: Onlooker, arguments: argparse.Namespace) -> Callable[[int], None]:
     if not onlooker.albums:
-        raise CommandError(f"{name_text(arguments.name)} has no images")
+        raise CommandError(f"{printable(arguments.name)} has no images")
     os.makedirs(arguments.png, exist_ok=True)
 
     def write(number: int) -> None:
