@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import gc
 import multiprocessing
 import os
 import signal
+import struct
 import threading
 import time
+import types
+import warnings
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +26,7 @@ from gymnasium import spaces as gs
 from environments import Clock, assert_same
 from gymshm import ShmVectorEnv, restarts
 from gymshm.errors import WorkerDiedError
+from gymshm.worker_process import WorkerProcess
 from mortal import EXIT, HANG, HOLD, KILL, SEGV, STOP, Mortal, count, descriptors, fail_from, fates, meet, mortals, once
 from support import check_python, wait_until
 
@@ -726,7 +732,8 @@ def test_who_stops_before_it_has_read_what_it_is_told_counts_as_hung():
     envs.close()
 
 
-def test_time_in_which_all_were_stopped_counts_for_nobody():
+@pytest.mark.parametrize("how", ["step", "turns"])
+def test_time_in_which_all_were_stopped_counts_for_nobody(how):
     # A batch system suspends a job by stopping all of its processes, for as long as it likes.
     printed = check_python(
         """
@@ -743,20 +750,123 @@ def test_time_in_which_all_were_stopped_counts_for_nobody():
         envs.reset()
         code = f"import os, signal, time; os.killpg({os.getpgid(0)}, signal.SIGSTOP); time.sleep(5); " \\
                f"os.killpg({os.getpgid(0)}, signal.SIGCONT)"
-        envs.step_async(fates(2))
+        def ask():
+            envs.step_async(fates(2)) if sys.argv[1] == "step" else envs.send(fates(2), np.arange(2))
+
+        wait = envs.step_wait if sys.argv[1] == "step" else envs.recv
+        ask()
         suspend = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
         for _ in range(3):
-            observations = envs.step_wait()[0]
-            envs.step_async(fates(2))
-        envs.step_wait()
+            observations = wait()[0]
+            ask()
+        wait()
         suspend.wait()
         print(observations.tolist(), flush=True)
         envs.close()
         """,
+        how,
         env={**os.environ, "PYTHONPATH": os.path.dirname(__file__)},
         start_new_session=True,
     )
     assert printed.strip() == "[[3.0, 3.0], [3.0, 3.0]]"
+
+
+# --- interrupts and shortages -----------------------------------------------------------------------------------------
+
+
+def asked(envs: Any, how: str) -> Callable[..., Any]:
+    """Kills the first of two workers, asks for a step in either way, and gives what waits for it."""
+    envs.reset()
+    kill(envs, 0)
+    if how == "step":
+        envs.step_async(fates(2))
+        return envs.step_wait
+    envs.send(fates(2), np.arange(2))
+    return envs.recv
+
+
+@pytest.mark.parametrize("how", ["step", "turns"])
+@pytest.mark.parametrize(
+    ("where", "exception"),
+    [
+        *((where, KeyboardInterrupt) for where in ("discharge", "launch", "hear", "take_up", "serve")),
+        *((where, TimeoutError) for where in ("launch", "serve")),  # a deadline's; the system raises that class, too
+    ],
+)
+def test_after_an_interrupt_in_the_middle_of_a_restart_what_follows_is_refused(how, where, exception, monkeypatch):
+    real = getattr(WorkerProcess, where)
+
+    def interrupted(worker: WorkerProcess, *arguments: Any, **options: Any) -> None:
+        real(worker, *arguments, **options)
+        monkeypatch.setattr(WorkerProcess, where, real)
+        raise exception
+
+    envs = mortals(2)
+    wait = asked(envs, how)
+    monkeypatch.setattr(WorkerProcess, where, interrupted)
+    with pytest.raises(exception):
+        wait(timeout=60)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="was interrupted in the middle"):
+            wait(timeout=60)
+    processes = envs.processes
+    envs.close(timeout=60)
+    assert not any(process.is_alive() for process in processes)
+
+
+@pytest.mark.parametrize("how", ["step", "turns"])
+def test_an_interrupt_while_a_restart_is_waited_for_loses_nothing(how, tmp_path):
+    def make() -> Mortal:
+        if count(tmp_path / "calls") == 2:
+            wait_until((tmp_path / "go").exists, 120)
+        return Mortal()
+
+    envs = mortals(2, fns=[make, Mortal])
+    wait = asked(envs, how)
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        wait_until(lambda: (tmp_path / "calls").stat().st_size == 2, 60)  # it is being built
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        wait(timeout=60)
+    thread.join()
+    (tmp_path / "go").touch()
+    result = wait(timeout=60)
+    assert (times(result), result[3].tolist()) == ([0, 1], [True, False])
+    envs.close()
+
+
+@pytest.mark.parametrize("how", ["step", "turns"])
+def test_a_restart_that_lacks_descriptors_is_tried_again_and_close_raises_nothing(how, monkeypatch):
+    def fail(worker: WorkerProcess, others: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    for is_freed in (True, False):
+        envs = mortals(2)
+        wait = asked(envs, how)
+        with monkeypatch.context() as short:
+            short.setattr(WorkerProcess, "launch", fail)
+            for _ in range(2):
+                with pytest.raises(OSError, match="Too many open files"):
+                    wait(timeout=60)
+        if is_freed:
+            assert wait(timeout=60)[3].tolist() == [True, False]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*Calling `close` while waiting")
+            envs.close()
+
+
+def test_what_is_left_of_a_torn_reply_is_not_waited_for():
+    # A process that the worker forked may hold the other end open.
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        theirs.send_bytes(b"")
+        os.write(theirs.fileno(), struct.pack("!i", 1000) + b"the first bytes")
+        assert restarts._leftovers(types.SimpleNamespace(connection=ours, envs=range(2))) == []
 
 
 # --- leaks ------------------------------------------------------------------------------------------------------------

@@ -19,9 +19,10 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from environments import Clock, assert_same, clocks, times, zeros
-from gymshm import ShmVectorEnv, doorbell, turns
+from gymshm import ShmVectorEnv, doorbell, turns, turns_env
 from gymshm.compat import AutoresetMode, VectorEnv
 from gymshm.errors import TimedOutError
+from gymshm.local_crew import LocalCrew
 from gymshm.turns import Turns
 from support import CHILD_ENV, check_python, same, wait_until
 from wanderers import Wanderer
@@ -529,6 +530,65 @@ def test_an_interrupt_between_turns_in_process_refuses_what_follows(monkeypatch)
                 envs.async_reset() if call == "async_reset" else envs.send(zeros(2), [0, 1])
             with pytest.raises(RuntimeError, match=f"`{call}` was interrupted in the middle"):
                 envs.recv(timeout=60)
+
+
+@pytest.mark.parametrize(("owner", "name"), [(turns, "store_fence"), (LocalCrew, "_serve_turns")])
+def test_an_interrupt_before_the_first_turn_in_process_does_so_too(owner, name, monkeypatch):
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with made(2, num_workers=0) as envs:
+        envs.reset()
+        envs.step(zeros(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                envs.async_reset()
+        with pytest.raises(RuntimeError, match="`async_reset` was interrupted in the middle"):
+            envs.recv(timeout=60)
+
+
+@BOTH
+def test_who_is_interrupted_in_recv_gets_the_same_again(num_workers, monkeypatch):
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with made(4, num_workers=num_workers, batch_size=2, env={"info": lambda t: {"text": f"time {t}"}}) as envs:
+        envs.async_reset()
+        told = []
+        for number in range(6):
+            if number % 2:
+                with monkeypatch.context() as patch:
+                    patch.setattr(turns_env, "batch_of_turns", interrupted)
+                    with pytest.raises(KeyboardInterrupt):
+                        envs.recv(timeout=60)
+            observations, _, _, _, infos = envs.recv(timeout=60)
+            assert infos["text"].tolist() == [f"time {t}" for t in times(observations)]
+            told += infos["env_id"].tolist()
+            if number < 4:
+                envs.send(zeros(2), infos["env_id"])
+        assert sorted(set(told)) == [0, 1, 2, 3]
+        assert len(told) == 12
+        with pytest.raises(NoAsyncCallError):
+            envs.recv(timeout=60)
+
+
+def test_who_polls_makes_room_for_what_workers_have_to_tell():
+    # More than the connection takes: the worker goes on when somebody has read it.
+    with made(
+        2, num_workers=1, env={"info": lambda t: {"frame": bytes(1 << 20)} if t else {}}, step_timeout=60.0
+    ) as envs:
+        envs.reset()
+        envs.send(zeros(2), [0, 1])
+        results = []
+
+        def poll() -> bool:
+            with contextlib.suppress(TimedOutError):
+                results.append(envs.recv(timeout=0))
+            return bool(results)
+
+        wait_until(poll, 60)
+        assert ids_of(results[0]) == [0, 1]
 
 
 @BOTH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -394,4 +395,37 @@ def test_many_deaths_at_random_moments_never_lose_or_double_a_turn():
     assert deaths > 20
     assert sum(envs._crew.restarts) > 10
     received(envs)
+    envs.close()
+
+
+@pytest.mark.parametrize("policy", ["raise", "restart"])
+def test_who_leaves_and_is_slow_to_end_is_dead_all_the_same(policy, tmp_path):
+    def leave(env: Clock, action: Any) -> None:
+        if action == EXIT:
+            sys.exit(3)
+
+    def linger(env: Clock) -> None:
+        wait_until((tmp_path / "go").exists, 120)
+
+    envs = mortals(2, env={"act": leave, "act_in_close": linger}, on_worker_death=policy)
+    envs.reset()
+    if policy == "restart":
+        assert everybody(envs, env0=EXIT) == {0: lost(0), 1: goes_on(1)}
+    else:
+        with pytest.raises(WorkerDiedError, match=r"environment 0\) died \(closed its connection\) during a turn"):
+            everybody(envs, env0=EXIT)
+    (tmp_path / "go").touch()
+    envs.close()
+
+
+def test_who_was_started_anew_has_all_of_its_time(monkeypatch):
+    envs = mortals(2, step_timeout=600.0)
+    envs.reset()
+    process = envs.processes[0]
+    process.kill()
+    process.join(60)
+    # Whatever the limit was when the worker died.
+    monkeypatch.setattr(envs._turns, "_hung_workers", lambda: [0])
+    assert everybody(envs) == {0: lost(0), 1: goes_on(1)}
+    assert envs._crew.restarts == [1, 0]
     envs.close()

@@ -28,7 +28,7 @@ from .restarts import RestartingRoster, TurnKeeper
 from .time_limits import deadline_of, left_until
 from .worker_process import Employment, Stage, WorkerProcess
 
-__all__ = ["Crew"]
+__all__ = ["Crew", "overslept"]
 
 #: What errors call an operation; looked up at each step, and an enum's own name is slow.
 _NAMES = {operation: operation.name.lower() for operation in Operation} | {
@@ -44,6 +44,12 @@ _LIMITED = frozenset({Operation.STEP, Operation.STEP_WITH, Operation.RESET})
 #: Between two looks lies a sleep. One that is this many seconds too long was none: this process was stopped, and its
 #: workers probably, too.
 _OVERSLEPT_SECONDS = 1.0
+
+
+def overslept(looked_at: float, now: float) -> float:
+    """Seconds between two looks that nobody had a chance to use, as all of the job was stopped: by SIGSTOP, say."""
+    unseen = now - looked_at - SLEEP_SECONDS
+    return unseen if unseen > _OVERSLEPT_SECONDS else 0.0
 
 
 class Crew(RestartingRoster):
@@ -96,8 +102,9 @@ class Crew(RestartingRoster):
         """
         packed = None if payloads is None else [dumps(payload) for payload in payloads]
         if self._rebuilding:
-            for number in sorted(self._rebuilding):
-                self._renew(self._workers[number], None, None, None)
+            with self._restarting():
+                for number in sorted(self._rebuilding):
+                    self._renew(self._workers[number], None, None, None)
         self._taken = 0
         self._sequence = sequence = self._sequence + 1
         self._during = _NAMES[operation]
@@ -211,10 +218,9 @@ class Crew(RestartingRoster):
             raise worker.died(self._during) from None
         if limit is not None:
             now = time.monotonic()
-            overslept, self._looked_at = now - self._looked_at - SLEEP_SECONDS, now
-            if overslept > _OVERSLEPT_SECONDS:
-                for other in asked:
-                    other.asked_at += overslept
+            unseen, self._looked_at = overslept(self._looked_at, now), now
+            for other in asked:
+                other.asked_at += unseen
         if rang:
             return  # with many workers, a look at each takes longer than what was waited for
         late = [other for other in asked if not other.bell.heard(sequence)]
@@ -245,13 +251,14 @@ class Crew(RestartingRoster):
         """
         first = self._workers[death.worker]
         others = [worker for worker in self._unanswered() if worker is not first]
-        self._bury(first, death, None)
-        for worker in others:
-            if not worker.process.is_alive():
-                self._bury(worker, worker.died(self._during), None)
-        for worker in (first, *others):
-            if worker.stage is Stage.ENDED:
-                self._launch(worker)
+        with self._restarting():
+            self._bury(first, death, None)
+            for worker in others:
+                if not worker.process.is_alive():
+                    self._bury(worker, worker.died(self._during), None)
+            for worker in (first, *others):
+                if worker.stage is Stage.ENDED:
+                    self._launch(worker)
 
     def _go_on(self, deadline: float | None) -> None:
         """Takes the restarts that are waited for a step on, and looks after who dies meanwhile; may return early.
@@ -327,7 +334,7 @@ class Crew(RestartingRoster):
 
     def sleep_for_turns(
         self, until: int, is_over: Callable[[], bool], is_told_more: Callable[[], bool], seconds: float
-    ) -> bool:
+    ) -> tuple[bool, list[int]]:
         """Sleeps until workers have done enough turns, or one has something to tell.
 
         Args:
@@ -338,14 +345,17 @@ class Crew(RestartingRoster):
             seconds: At most.
 
         Returns:
-            False where it may be that a worker died or hangs: :meth:`attend` has to look.
+            Whether it was woken by a worker that serves, else :meth:`attend` has to look; and the workers that closed
+            their connection, though they may seem to live.
         """
+        if any(self._workers[number].stage is Stage.ENDED for number in self._rebuilding):
+            return False, []  # it could not be started, for lack of descriptors perhaps: to be tried again
         bells = [worker.bell for worker in self._workers if worker.stage is Stage.SERVING]
         for bell in bells:
             bell.lie_down(until)
         try:
             if is_over():
-                return True
+                return True, []
             ends = [worker.process.sentinel for worker in self._workers]
             # What they say of their restart is for attend().
             ends += [self._workers[number].connection.fileno() for number in self._rebuilding]
@@ -353,13 +363,14 @@ class Crew(RestartingRoster):
         finally:
             for bell in bells:
                 bell.get_up()
+        gone = []
         if not is_told_more():
-            try:
-                for bell in ready:
+            for bell in ready:
+                try:
                     bell.drop_ring()
-            except (EOFError, OSError):
-                return False
-        return bool(ready)
+                except (EOFError, OSError):
+                    gone += [worker.number for worker in self._workers if worker.bell is bell]
+        return bool(ready), gone
 
     def attend(self, hung: Sequence[int], gone: Sequence[int], turns: TurnKeeper) -> None:
         """Sees to workers that died while turns are asked; restarts go on by themselves, and are only looked after.
@@ -374,7 +385,9 @@ class Crew(RestartingRoster):
         """
         for number in hung:  # first: where one death is raised, nobody comes back to the others
             worker = self._workers[number]
-            if worker.stage is Stage.SERVING:
+            # One that was started anew has all of its time from then on.
+            limit = self._policy.step_timeout
+            if worker.stage is Stage.SERVING and limit is not None and time.monotonic() > worker.asked_at + limit:
                 self._end_hung(worker)
         for worker in self._workers:
             if worker.stage is not Stage.SERVING:

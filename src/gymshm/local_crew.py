@@ -101,6 +101,7 @@ class LocalCrew:
     def post_turn_resets(self, payloads: Sequence[Any], mark: Callable[[], None]) -> None:
         """Resets all environments, each as a turn of its own."""
         self._announce(Operation.TURN_RESET)
+        self.is_busy = True  # before anybody is marked as asked: what is raised from here on leaves some asked for good
         mark()
         self._serve_turns(payloads[0])
 
@@ -120,7 +121,7 @@ class LocalCrew:
 
     def sleep_for_turns(
         self, until: int, is_over: Callable[[], bool], is_told_more: Callable[[], bool], seconds: float
-    ) -> bool:
+    ) -> tuple[bool, list[int]]:
         """Never needed: all turns are done when they were posted."""
         raise AssertionError("there is nothing to wait for")
 

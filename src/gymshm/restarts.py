@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from .errors import WorkerDiedError
@@ -80,21 +81,42 @@ class RestartingRoster(Roster):
         Raises:
             WorkerDiedError: The policy is not to, or it died too often.
         """
+        with self._restarting():
+            try:
+                self._renew(worker, death, time.monotonic(), turns)
+            except multiprocessing.TimeoutError:
+                return  # it is not that far yet
+            operation, slot, packed = self._request
+            payload = None if packed is None else packed[worker.number]
+            if turns is not None:
+                operation, payload = Operation.TURN, turns.resets_of(worker.number)
+                if payload is not None:
+                    operation, payload = Operation.TURN_RESET, dumps(payload)
+            worker.asked_at = time.monotonic()
+            with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
+                worker.bell.signal(self._sequence, operation, slot)
+                if payload is not None:
+                    worker.connection.send_bytes(payload)
+
+    @contextlib.contextmanager
+    def _restarting(self) -> Iterator[None]:
+        """Within, workers are restarted: what is raised in the middle of that leaves one of which nobody knows how far.
+
+        Not so where it waits (see ``_collect``), and where the restart itself ends: by a death, a limit of time, or as
+        the system has no process or descriptor to give.
+        """
+        before, self.torn = self.torn, True
         try:
-            self._renew(worker, death, time.monotonic(), turns)
-        except multiprocessing.TimeoutError:
-            return  # it is not that far yet
-        operation, slot, packed = self._request
-        payload = None if packed is None else packed[worker.number]
-        if turns is not None:
-            operation, payload = Operation.TURN, turns.resets_of(worker.number)
-            if payload is not None:
-                operation, payload = Operation.TURN_RESET, dumps(payload)
-        worker.asked_at = time.monotonic()
-        with contextlib.suppress(OSError):  # dead: who waits for the answer finds out, and says so
-            worker.bell.signal(self._sequence, operation, slot)
-            if payload is not None:
-                worker.connection.send_bytes(payload)
+            yield
+        except (WorkerDiedError, multiprocessing.TimeoutError):
+            self.torn = before
+            raise
+        except OSError as error:
+            if error.errno is not None:  # else a signal's handler raised it, as a TimeoutError of its own
+                self.torn = before
+            raise
+        else:
+            self.torn = before
 
     def _renew(
         self,
@@ -194,6 +216,8 @@ def _leftovers(worker: WorkerProcess) -> list[Reply]:
     """What a dead worker had told of turns and nobody has read."""
     replies = []
     with contextlib.suppress(EOFError, OSError):
+        # The rest of what it was at will not come; but no end either, while a process lives that it forked.
+        os.set_blocking(worker.connection.fileno(), False)
         while worker.connection.poll():
             packet = worker.connection.recv_bytes()
             reply = unpickled(packet, worker.envs.start) if packet else None

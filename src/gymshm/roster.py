@@ -113,7 +113,10 @@ class Roster:
         """One message from each of ``workers``, by pickle."""
         heard: dict[int, Any] = {}
         while waiting := [worker for worker in workers if worker.number not in heard]:
-            ready = wait([w.connection for w in waiting] + [w.process.sentinel for w in waiting], left_until(deadline))
+            ends = [w.connection for w in waiting] + [w.process.sentinel for w in waiting]
+            torn, self.torn = self.torn, False  # what is raised while it waits loses nothing
+            ready = wait(ends, left_until(deadline))
+            self.torn = torn
             if not ready:
                 told = ", ".join(f"{worker.number} ({worker.span})" for worker in waiting)
                 raise TimedOutError(
@@ -147,7 +150,8 @@ class Roster:
         if self.torn:
             # Some may wait for the rest of a request for ever.
             timeout = END_SECONDS if timeout is None else min(timeout, END_SECONDS)
-        asked = [worker for worker in self._workers if worker.process is not None] if timeout != 0 else []
+        there = [worker for worker in self._workers if worker.process is not None and worker.stage is not Stage.ENDED]
+        asked = there if timeout != 0 else []
         self._sequence += 1
         for worker in asked:
             with contextlib.suppress(OSError):

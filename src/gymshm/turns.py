@@ -19,7 +19,7 @@ from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector.utils import batch_space
 
 from .batches import gathered
-from .crew import Crew
+from .crew import Crew, overslept
 from .dispatch import iterate
 from .doorbell import SLEEP_SECONDS, SPIN_SECONDS
 from .errors import TimedOutError
@@ -68,6 +68,8 @@ class Turns:
         self._attended_at = time.monotonic()
         self._waits_long = False
         self._step_timeout = step_timeout
+        # When, in what is waited for now, workers that may hang could be looked at last.
+        self._looked_at = time.monotonic()
         self._done_before = self._done.copy()
         self._moved_at = [time.monotonic()] * len(crew.shares)
 
@@ -158,33 +160,44 @@ class Turns:
         for index, action in zip(ids.tolist(), rows, strict=True):
             write_to_shared_memory(space, index, action, memory)
 
-    def take(self, batch_size: int, timeout: float | None) -> tuple[np.ndarray, list[Reply | None]]:
+    def wait(self, batch_size: int, timeout: float | None) -> tuple[np.ndarray, list[Reply | None]]:
         """The next ``batch_size`` environments that are done (all that are asked, if fewer), and what was told of each.
+
+        They are still to be taken: see :meth:`take`. Until then it gives them again.
 
         Raises:
             NoAsyncCallError: None is asked.
             WorkerDiedError: A worker process ended.
-            multiprocessing.TimeoutError: It took longer than ``timeout`` seconds; nothing was taken.
+            multiprocessing.TimeoutError: It took longer than ``timeout`` seconds.
             Exception: What an environment raised; its turn is over, the others can be received.
         """
         wanted = min(batch_size, int(np.count_nonzero(self.pending)))
         if wanted == 0:
             raise NoAsyncCallError("Calling `recv` without any prior call to `send` or `async_reset`.", "recv")
         deadline = deadline_of(timeout)
-        if time.monotonic() > self._attended_at + _ATTEND_SECONDS:
+        self._looked_at = time.monotonic()
+        if self._looked_at > self._attended_at + _ATTEND_SECONDS:
             self._attend(())
         ids = self._wait(wanted, deadline)
-        self._takings += 1
         failed = [index for index in ids.tolist() if index in self._told and self._told[index].failures]
         if failed:
-            self.pending[failed] = False
-            # Taken, too: who fails again and again does not come before those that wait.
-            self._taken_at[failed] = self._takings
             # Not kept in a variable: of one's own exception, its traceback would hold it for ever.
-            raise rebuild([failure for index in failed for failure in self._told.pop(index).failures])
-        self.pending[ids] = False
+            raise self._take_failed(failed)
+        return ids, [self._told.get(index) for index in ids.tolist()]
+
+    def take(self, ids: np.ndarray) -> None:
+        """Takes what :meth:`wait` gave: ``ids`` can be asked again."""
+        self._takings += 1
         self._taken_at[ids] = self._takings
-        return ids, [self._told.pop(index, None) for index in ids.tolist()]
+        self.pending[ids] = False
+        for index in ids.tolist() if self._told else ():
+            self._told.pop(index, None)
+
+    def _take_failed(self, failed: list[int]) -> BaseException:
+        """Takes environments that failed, too: one that fails again and again must not come before those that wait."""
+        failures = [failure for index in failed for failure in self._told[index].failures]
+        self.take(np.array(failed))
+        return rebuild(failures)
 
     def _wait(self, wanted: int, deadline: float | None) -> np.ndarray:
         start = time.perf_counter()
@@ -208,6 +221,9 @@ class Turns:
                 continue
             left = left_until(deadline)
             if left == 0:
+                # Who polls has to make room, too, or a worker that has much to tell never goes on.
+                if gone := self._hear(ready):
+                    self._attend(gone)
                 raise TimedOutError("The call to `recv` has timed out.")
             self._sleep(wanted, SLEEP_SECONDS if left is None else left)
 
@@ -219,7 +235,14 @@ class Turns:
         gone = self._hear(ready)  # or what waits there would wake the sleeper at once
         is_over = functools.partial(self._has, wanted)
         until = count + wanted - len(ready)
-        if gone or not self._crew.sleep_for_turns(until, is_over, self._is_told_more, seconds):
+        is_rung = True
+        if not gone:
+            is_rung, gone = self._crew.sleep_for_turns(until, is_over, self._is_told_more, seconds)
+        if self._step_timeout is not None:
+            now = time.monotonic()
+            unseen, self._looked_at = overslept(self._looked_at, now), now
+            self._moved_at = [moved_at + unseen for moved_at in self._moved_at]
+        if gone or not is_rung:
             self._attend(gone)
 
     def _hung_workers(self) -> list[int]:

@@ -98,12 +98,18 @@ class TurnsVectorEnv(CrewVectorEnv):
         """
         self._check_running()
         limit = seconds(timeout, "timeout", zero=True)
-        ids, replies = self._with_turns("recv", self._turns.take, self.batch_size, limit)
+        result: StepResult = self._with_turns("recv", self._receive, limit)
+        return result
+
+    def _receive(self, timeout: float | None) -> StepResult:
+        ids, replies = self._turns.wait(self.batch_size, timeout)
         if self._policy.restarts:
             seen = np.zeros(self.num_envs, np.bool_)
             seen[ids] = True
             self._exchange.carry_over(0, 1, seen)
-        return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
+        result = batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
+        self._turns.take(ids)  # last: who is interrupted before calls again, and gets the same
+        return result
 
     def _with_turns(self, caller: str, do: Callable[..., Any], *arguments: Any) -> Any:
         """What ``do``, a method of the turns, gives; whatever it raises, it is known afterwards what can go on."""
