@@ -91,13 +91,13 @@ def changed(told: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def consistent(told: Any, nbytes: int) -> Iterator[tuple[Any, int]]:
-    """``told`` and its bytes of data: with its leaves as they were, and with those that go with its fields, if any."""
+    """``told`` and its bytes of data: with its offsets as they were, and with those that go with its fields, if any."""
     yield told, nbytes
     try:
         layout = plan([header._field_from_json(field) for field in told["fields"]])
     except Exception:
         return
-    yield {**told, "leaves": header._leaves_to_json(layout)}, layout.nbytes
+    yield {**told, "offsets": header._offsets(layout)}, layout.nbytes
 
 
 def boxes_of(shape: list[int], n: int, leaves: int = 1) -> bytes:
@@ -107,7 +107,7 @@ def boxes_of(shape: list[int], n: int, leaves: int = 1) -> bytes:
     field = {"name": "values", "lead": [n], "tree": tree}
     layout = plan([header._field_from_json(field)])
     told = {"n": n, "token": "", "boot": "", "pid_namespace": "", "fields": [field]}
-    told["leaves"] = header._leaves_to_json(layout)
+    told["offsets"] = header._offsets(layout)
     return signed(told, layout.nbytes)
 
 
