@@ -69,7 +69,7 @@ def _forged(forgery: Any, original: bytes, chance: random.Random) -> bytes:
     way = chance.random()
     if way < 0.2:
         raw = bytearray(original)
-        size = forgery.header.parse(memoryview(original), "").data_offset
+        size = forgery.parsed(original).data_offset
         for _ in range(chance.randint(1, 8)):
             raw[chance.randrange(size)] = chance.randrange(256)
         return bytes(raw)  # not signed: the digest is what refuses most of these
@@ -83,7 +83,7 @@ def _forged(forgery: Any, original: bytes, chance: random.Random) -> bytes:
         told = forgery.changed(told, chance.choice(paths), _odd(chance, told, paths))
         if not isinstance(told, dict) or not told:
             break
-    nbytes = forgery.header.parse(memoryview(original), "").layout.nbytes
+    nbytes = forgery.parsed(original).layout.nbytes
     forms = list(forgery.consistent(told, nbytes))
     told, nbytes = chance.choice(forms)
     return forgery.signed(told, nbytes)

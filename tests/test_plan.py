@@ -52,7 +52,7 @@ def test_a_plan_survives_the_header(fields, n):
     segment = bytearray(header.nbytes)
     segment[: len(raw)] = raw
     segment[56] = 1
-    back = parse(memoryview(segment), "name")
+    back = parse(bytes(segment), "name", len(segment))
     assert (back.layout.leaves, back.layout.nbytes, back.n) == (layout.leaves, layout.nbytes, n)
     assert [(field.name, field.lead) for field in back.layout.fields] == [(field.name, field.lead) for field in fields]
 

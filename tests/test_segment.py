@@ -14,11 +14,11 @@ import pytest
 from gymnasium import spaces as gs
 
 import gymshm
-from forgery import segment_bytes, signed, told_by
+from forgery import parsed, segment_bytes, signed, told_by
 from gymshm import allocation, backing, segment
 from gymshm.creator import this_process
 from gymshm.errors import SegmentExistsError, SegmentFormatError, SegmentNotFoundError
-from gymshm.header import READY_OFFSET, parse
+from gymshm.header import READY_OFFSET
 from gymshm.plan import Field
 from gymshm.spaces import outline
 from support import check_python, own
@@ -287,7 +287,7 @@ def test_an_attacher_that_was_refused_ends_without_taking_anything_with_it(plant
 def test_versions_of_rows_that_are_no_such_thing_are_a_broken_header(space, planted):
     told = told_by(segment_bytes(space))
     told["fields"][0]["name"] = "versions"
-    whole = parse(memoryview(segment_bytes(space)), "")
+    whole = parsed(segment_bytes(space))
     forged = signed(told, nbytes=whole.layout.nbytes)
     with pytest.raises(SegmentFormatError, match="a leaf is no array"):
         gymshm.attach(planted(forged))

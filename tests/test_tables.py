@@ -11,7 +11,7 @@ from gymnasium import spaces as gs
 
 import gymshm
 from environments import clock_envs
-from gymshm.layout import rows
+from gymshm.layout import entries
 from gymshm.tables import html_table, printable, table
 
 EVIL = "<script>alert('\"&')</script>"
@@ -47,7 +47,7 @@ class Cells(HTMLParser):
 
 def layout_cells(header: Any) -> list[list[str]]:
     """The lines of a segment's layout, as texts."""
-    return [[str(cell) for cell in row.cells()] for row in rows(header)]
+    return [[str(cell) for cell in entry.cells()] for entry in entries(header)]
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

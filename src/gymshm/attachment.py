@@ -12,7 +12,7 @@ from gymnasium import spaces as gs
 
 from .batches import exact_row
 from .errors import SegmentFormatError, TimedOutError
-from .layout import layout_html, layout_text, rows
+from .layout import entries, layout_html, layout_text
 from .ordering import fence
 from .plan import Field, plan
 from .read import read_from_shared_memory
@@ -196,11 +196,11 @@ class Attachment:
 
     def __repr__(self) -> str:
         """Name, size, n, and the layout of the segment."""
-        return f"<gymshm.Attachment to {self.segment!r}>\n{layout_text(rows(self.segment.header))}"
+        return f"<gymshm.Attachment to {self.segment!r}>\n{layout_text(entries(self.segment.header))}"
 
     def _repr_html_(self) -> str:
         """The same for notebooks."""
-        return layout_html(f"gymshm.Attachment to {self.segment!r}", rows(self.segment.header))
+        return layout_html(f"gymshm.Attachment to {self.segment!r}", entries(self.segment.header))
 
 
 def attach(name: str, read_only: bool = False) -> Attachment:

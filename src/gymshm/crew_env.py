@@ -19,7 +19,7 @@ from .compat import VectorEnv
 from .crew import Crew
 from .errors import TimedOutError, WorkerDiedError
 from .failures import Failure, rebuild
-from .layout import layout_html, layout_text, rows
+from .layout import entries, layout_html, layout_text
 from .local_crew import LocalCrew
 from .reply import Reply
 from .requests import Operation
@@ -82,13 +82,13 @@ class CrewVectorEnv(VectorEnv):
     def __repr__(self) -> str:
         """The same, and the layout of the segment."""
         segment: Segment | None = getattr(self, "_segment", None)
-        return str(self) if segment is None else f"{self}, {segment!r}\n{layout_text(rows(segment.header))}"
+        return str(self) if segment is None else f"{self}, {segment!r}\n{layout_text(entries(segment.header))}"
 
     def _repr_html_(self) -> str:
         """The same for notebooks."""
         segment: Segment | None = getattr(self, "_segment", None)
         caption = str(self) if segment is None else f"{self}, {segment!r}"
-        return layout_html(caption, () if segment is None else rows(segment.header))
+        return layout_html(caption, () if segment is None else entries(segment.header))
 
     # --- state --------------------------------------------------------------------------------------------------------
 

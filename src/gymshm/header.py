@@ -38,7 +38,7 @@ from .space_json import from_json, to_json
 __all__ = ["HEADER_SIZE", "MAGIC", "READY_OFFSET", "VERSION", "Header", "build", "parse"]
 
 MAGIC = b"gymshm\0\0"
-VERSION = 1
+VERSION = 2
 _FIXED = struct.Struct("<8sIIQQQ16sQ")
 HEADER_SIZE = _FIXED.size
 READY_OFFSET = HEADER_SIZE - 8
@@ -93,13 +93,13 @@ def head_nbytes(fixed: bytes) -> int:
     return HEADER_SIZE + int(_FIXED.unpack(fixed)[2])
 
 
-def parse(raw: memoryview, name: str, size: int | None = None) -> Header:
+def parse(raw: bytes, name: str, size: int) -> Header:
     """What the header at the start of ``raw``, the bytes of the segment ``name``, says.
 
     Args:
         raw: The whole header, at least.
         name: The segment's name, for errors.
-        size: Bytes of the whole segment; None where ``raw`` is all of it.
+        size: Bytes of the whole segment.
 
     Raises:
         SegmentFormatError: It is not ours, of another version, unfinished, truncated or broken.
@@ -108,9 +108,8 @@ def parse(raw: memoryview, name: str, size: int | None = None) -> Header:
     def broken(why: str) -> SegmentFormatError:
         return SegmentFormatError(name, f"Segment {name!r} can't be read: {why}.")
 
-    size = raw.nbytes if size is None else size
-    if raw.nbytes < HEADER_SIZE:
-        raise broken(f"expected a header of {HEADER_SIZE} bytes, got {raw.nbytes} bytes in all")
+    if len(raw) < HEADER_SIZE:
+        raise broken(f"expected a header of {HEADER_SIZE} bytes, got {len(raw)} bytes in all")
     magic, version, json_size, nbytes, pid, start, digest, ready = _FIXED.unpack(raw[:HEADER_SIZE])
     if magic != MAGIC:
         raise broken("it was not made by gymshm (no magic number at its start)")
@@ -120,7 +119,7 @@ def parse(raw: memoryview, name: str, size: int | None = None) -> Header:
         raise broken("its creator has not finished it; try again")
     if nbytes > size or HEADER_SIZE + json_size > nbytes:
         raise broken(f"it is truncated: its header tells of {nbytes} bytes, there are {size}")
-    text = bytes(raw[HEADER_SIZE : HEADER_SIZE + json_size])
+    text = raw[HEADER_SIZE : HEADER_SIZE + json_size]
     fixed = _FIXED.pack(magic, version, json_size, nbytes, pid, start, bytes(16), 0)
     if _digest(fixed, text) != digest:
         raise broken("its header is damaged (the digest differs)")

@@ -71,7 +71,7 @@ def examine(name: str) -> Found:
         return Found(Backing(name, link.identity, link.path), 0, None, lost, str(error))
     locked = named.is_locked()
     try:
-        header = parse(memoryview(raw), name, nbytes)
+        header = parse(raw, name, nbytes)
     except SegmentFormatError as error:
         if raw[: len(MAGIC)] != MAGIC:
             raise

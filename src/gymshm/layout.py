@@ -1,9 +1,8 @@
-"""A segment's layout for people: one row per array, in words. It looks at the header alone, and never at the data."""
+"""A segment's layout for people: one entry per array, in words. It looks at the header alone, and never at the data."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -12,22 +11,19 @@ from gymnasium import spaces as gs
 
 from .header import Header
 from .plan import Leaf
-from .space_json import rebuild
+from .space_json import rebuild_leaf
 from .spaces import Array, Coded, Description, leaf_nodes
 from .tables import html_table, table
 
-__all__ = ["Row", "layout_html", "layout_text", "row_of", "rows"]
+__all__ = ["Entry", "entries", "entry_of", "layout_html", "layout_text"]
 
-#: What tables show of each row, and which of that are numbers.
+#: What tables show of each entry, and which of that are numbers.
 _HEADS = ("PATH", "SPACE", "DTYPE", "SHAPE", "OFFSET", "BYTES")
 _NUMBERS = ("OFFSET", "BYTES")
 
-#: Bytes of the largest value whose bounds are looked at: they are arrays of its shape.
-_LARGEST = 1 << 24
-
 
 @dataclass(frozen=True)
-class Row:
+class Entry:
     """One array of a segment.
 
     Attributes:
@@ -51,31 +47,31 @@ class Row:
         return self.path, self.space, self.dtype, self.shape, self.offset, self.nbytes
 
 
-def layout_text(arrays: Iterable[Row]) -> str:
+def layout_text(arrays: Iterable[Entry]) -> str:
     """A table for a terminal."""
-    return table(_HEADS, [row.cells() for row in arrays], right=_NUMBERS)
+    return table(_HEADS, [entry.cells() for entry in arrays], right=_NUMBERS)
 
 
-def layout_html(caption: str, arrays: Iterable[Row]) -> str:
+def layout_html(caption: str, arrays: Iterable[Entry]) -> str:
     """A table for a notebook, under a ``caption``."""
-    return html_table(caption, _HEADS, [row.cells() for row in arrays], right=_NUMBERS)
+    return html_table(caption, _HEADS, [entry.cells() for entry in arrays], right=_NUMBERS)
 
 
-def rows(header: Header) -> Iterator[Row]:
+def entries(header: Header) -> Iterator[Entry]:
     """The arrays of a segment, in the order in which they stand in it."""
     for number, leaves in enumerate(header.layout.leaves):
         nodes = leaf_nodes(header.layout.fields[number].description)
-        yield from (_row(header, number, leaf, node) for leaf, node in zip(leaves, nodes, strict=True))
+        yield from (_entry(header, number, leaf, node) for leaf, node in zip(leaves, nodes, strict=True))
 
 
-def row_of(header: Header, number: tuple[int, int]) -> Row:
+def entry_of(header: Header, number: tuple[int, int]) -> Entry:
     """The array ``number``, that is (field, leaf of the field)."""
     node = next(itertools.islice(leaf_nodes(header.layout.fields[number[0]].description), number[1], None))
-    return _row(header, number[0], header.layout.leaves[number[0]][number[1]], node)
+    return _entry(header, number[0], header.layout.leaves[number[0]][number[1]], node)
 
 
-def _row(header: Header, field: int, leaf: Leaf, node: Description) -> Row:
-    return Row(
+def _entry(header: Header, field: int, leaf: Leaf, node: Description) -> Entry:
+    return Entry(
         path=f"{header.layout.fields[field].name}{leaf.path}",
         space=_space_text(node),
         dtype=leaf.dtype.str if leaf.dtype.str.startswith(">") else leaf.dtype.name,
@@ -90,18 +86,12 @@ def _space_text(node: Description) -> str:
         return f"Text({node.min_length}-{node.max_length})"
     if not isinstance(node, Array):
         return "OneOf"  # its selector
-    name = str(node.space.get("type", "?"))
-    if math.prod(node.shape) * node.dtype.itemsize > _LARGEST:
-        return name
-    try:
-        space = rebuild(node)
-    except Exception:  # whatever gymnasium's constructors say of parameters that somebody forged
-        return name
+    space = rebuild_leaf(node)
     if isinstance(space, gs.Box):
         return f"Box({_bounds(space.low)}, {_bounds(space.high)})"
     if isinstance(space, gs.Discrete):
         return f"Discrete({space.n})" if space.start == 0 else f"Discrete({space.n}, start={space.start})"
-    return name
+    return str(node.space.get("type", "?"))
 
 
 def _bounds(bounds: np.ndarray) -> str:

@@ -23,7 +23,7 @@ from . import allocation, backing, inventory
 from .creator import this_process
 from .errors import SegmentExistsError, SegmentFormatError, SegmentNotFoundError
 from .header import HEADER_SIZE, MAGIC, READY_OFFSET, Header, build, head_nbytes, parse
-from .layout import layout_html, rows
+from .layout import entries, layout_html
 from .ordering import store_fence
 from .plan import Field, Leaf, plan
 
@@ -57,12 +57,8 @@ class Segment:
         self._named = named
         self._root: np.ndarray | None = root
         self._versions: memoryview | None = None
-        number = self.field_number(VERSIONS)
-        if writeable and number is not None:
-            (leaf,) = header.layout.leaves[number]
-            if leaf.dtype != np.int64 or leaf.shape != (header.n,):
-                raise ValueError(f"versions of rows are int64 of shape {(header.n,)}, not {leaf.dtype} of {leaf.shape}")
-            self._versions = self.array(leaf).data
+        if writeable and self.field_number(VERSIONS) is not None:
+            self._versions = self.words(VERSIONS, header.n).data
 
     @property
     def nbytes(self) -> int:
@@ -95,6 +91,18 @@ class Segment:
         names = [field.name for field in self.header.layout.fields]
         return names.index(name) if name in names else None
 
+    def words(self, name: str, *shape: int) -> np.ndarray:
+        """The field ``name`` as an int64 array of ``shape``: what writers tell onlookers with.
+
+        Raises:
+            ValueError: It is something else; or the segment is closed in this process.
+        """
+        number = self.field_number(name)
+        leaves = () if number is None else self.header.layout.leaves[number]
+        if [(leaf.dtype.str, leaf.shape) for leaf in leaves] != [(np.dtype(np.int64).str, shape)]:
+            raise ValueError(f"expected the field {name!r} to be int64 of shape {shape}, got {leaves}")
+        return self.array(leaves[0])
+
     @property
     def versions(self) -> memoryview | None:
         """A number for each row, odd while the row is written and even after; None where nobody keeps them."""
@@ -122,7 +130,7 @@ class Segment:
 
     def _repr_html_(self) -> str:
         """The same for notebooks, and the layout."""
-        return layout_html(repr(self), rows(self.header))
+        return layout_html(repr(self), entries(self.header))
 
 
 def create(fields: Sequence[Field], n: int, name: str | None = None) -> Segment:
@@ -220,4 +228,4 @@ def _read_header(name: str) -> tuple[backing.Backing, Header]:
         if not started or any(raw[READY_OFFSET:HEADER_SIZE]) or time.monotonic() > deadline:
             break
         time.sleep(0.001)
-    return named, parse(memoryview(raw), name, nbytes)
+    return named, parse(raw, name, nbytes)

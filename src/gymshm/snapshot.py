@@ -36,27 +36,18 @@ def places(segment: Segment) -> Callable[[int], Place] | None:
     Raises:
         ValueError: What they tell with is not what it has to be.
     """
-    names = [field.name for field in segment.header.layout.fields]
-
-    def array(name: str, *shape: int) -> np.ndarray:
-        leaves = segment.header.layout.leaves[names.index(name)]
-        if [(leaf.dtype.str, leaf.shape) for leaf in leaves] != [(np.dtype(np.int64).str, shape)]:
-            raise ValueError(f"expected the field {name!r} to be int64 of shape {shape}, got {leaves}")
-        return segment.array(leaves[0])
-
-    n = segment.n
-    if VERSIONS in names:
-        versions = array(VERSIONS, n)
+    n, leads = segment.n, {field.name: field.lead for field in segment.header.layout.fields}
+    if VERSIONS in leads:
+        versions = segment.words(VERSIONS, n)
         return lambda index: (0, None if versions[index] & 1 else int(versions[index]))
-    if not {"observations", "lines", "turns_asked", "turns_done", "seen_slot"} <= set(names):
+    if not {"observations", "lines", "turns_asked", "turns_done", "seen_slot"} <= leads.keys():
         return None
-    fields = segment.header.layout.fields
-    workers = (fields[names.index("lines")].lead or (0,))[0]
+    workers = (leads["lines"] or (0,))[0]
     if not 0 < workers <= max(n, 1):
         raise ValueError(f"{workers} workers can't share {n} environments")
-    lines = array("lines", workers, 2, LINE_WORDS)
-    turns = array("turns_asked", n), array("turns_done", n)
-    return _exchange_places(lines, *turns, array("seen_slot", 1))
+    lines = segment.words("lines", workers, 2, LINE_WORDS)
+    turns = segment.words("turns_asked", n), segment.words("turns_done", n)
+    return _exchange_places(lines, *turns, segment.words("seen_slot", 1))
 
 
 def _exchange_places(

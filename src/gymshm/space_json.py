@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import math
 import operator
 import re
 from collections.abc import Hashable
@@ -23,7 +24,10 @@ from gymnasium import spaces as gs
 from .compat import discrete
 from .spaces import NUMERIC_KINDS, Array, Branch, Coded, Description, Foreign, Json, Union
 
-__all__ = ["OpaqueKey", "from_json", "key_text", "rebuild", "to_json"]
+__all__ = ["OpaqueKey", "from_json", "key_text", "rebuild", "rebuild_leaf", "to_json"]
+
+#: Bytes of the largest value of a leaf whose bounds are looked at: they are arrays of its shape.
+_LARGEST = 1 << 24
 
 _NUMERIC = re.compile(rf"[<>|][{NUMERIC_KINDS}][0-9]{{1,2}}").fullmatch
 
@@ -194,6 +198,19 @@ def rebuild(description: Description) -> gs.Space[Any]:
         return gs.Tuple(children)
     # Pairs, not a mapping: Dict would sort a mapping's keys.
     return gs.Dict(list(zip(description.keys, children, strict=True)))  # type: ignore[arg-type]
+
+
+def rebuild_leaf(description: Array) -> gs.Space[Any] | None:
+    """The space of a leaf that somebody else described, for those who show it.
+
+    None where its parameters fit no space, or its bounds would be arrays of more than :data:`_LARGEST` bytes.
+    """
+    if math.prod(description.shape) * description.dtype.itemsize > _LARGEST:
+        return None
+    try:
+        return _rebuild_array(description)
+    except Exception:  # whatever gymnasium's constructors say of parameters that somebody forged
+        return None
 
 
 def _rebuild_array(description: Array) -> gs.Space[Any]:

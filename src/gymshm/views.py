@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium.spaces import Space, Text
 
-from .layout import layout_html, row_of
+from .layout import entry_of, layout_html
 from .plan import Leaf
 from .segment import Segment, attach_once
 from .spaces import Array, Branch, Coded, Description, Foreign, Union, leaf_nodes
@@ -148,18 +148,18 @@ class ArrayLeaf:
 
     def __repr__(self) -> str:
         """Its line of the segment's layout: path, dtype, shape, bytes, offset; and its slot, if it has one."""
-        row = row_of(self.segment.header, self._number)
-        where = f"{row.nbytes} bytes at {row.offset} in {self.segment.name!r}"
+        entry = entry_of(self.segment.header, self._number)
+        where = f"{entry.nbytes} bytes at {entry.offset} in {self.segment.name!r}"
         where += "" if self._slot is None else f", slot {self._slot}"
-        return f"<gymshm leaf {row.path}: {row.dtype} {row.shape}, {where}>"
+        return f"<gymshm leaf {entry.path}: {entry.dtype} {entry.shape}, {where}>"
 
     def _repr_html_(self) -> str:
         """The same line as a table, for notebooks.
 
         Leaves alone can have it: memory for a ``Dict`` or a ``Tuple`` is a plain ``dict`` or ``tuple`` of them.
         """
-        row = row_of(self.segment.header, self._number)
-        return layout_html(f"gymshm leaf in {self.segment.name}", [row])
+        entry = entry_of(self.segment.header, self._number)
+        return layout_html(f"gymshm leaf in {self.segment.name}", [entry])
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from gymnasium import spaces as gs
 
 from ..attachment import attach
 from ..create import create_shared_memory
-from ..layout import rows
+from ..layout import entries
 from ..row_writer import row_writer
 from ..tables import table
 from ..views import leaves, segment_of, views
@@ -145,7 +145,7 @@ def _what_is_there(memory: Any) -> str:
     """The first environment's row of each array, as it stands in the segment."""
     header = segment_of(memory).header
     table_rows = []
-    for row, leaf in zip(rows(header), leaves(memory), strict=True):
+    for entry, leaf in zip(entries(header), leaves(memory), strict=True):
         first = np.array2string(leaf.live_view()[0], precision=3, threshold=8, edgeitems=2).replace("\n", "")
-        table_rows.append((row.path, row.dtype, row.shape, first if len(first) < 60 else f"{first[:57]}..."))
+        table_rows.append((entry.path, entry.dtype, entry.shape, first if len(first) < 60 else f"{first[:57]}..."))
     return table(("PATH", "DTYPE", "SHAPE", "ENVIRONMENT 0, READ IN PLACE"), table_rows)

@@ -8,7 +8,7 @@ import json
 
 from ..errors import SegmentFormatError
 from ..inventory import examine
-from ..layout import layout_text, rows
+from ..layout import entries, layout_text
 from .list import as_json, kind_text
 from .text import size_text
 
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     header = segment.header
     if header is None:
         raise SegmentFormatError(segment.name, segment.problem)
-    arrays = list(rows(header))
+    arrays = list(entries(header))
     if arguments.json:
         told = as_json(segment) | {"data_offset": header.data_offset, "arrays": list(map(dataclasses.asdict, arrays))}
         print(json.dumps(told, indent=2))

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from gymnasium import spaces as gs
 
-from ..space_json import rebuild
+from ..space_json import rebuild_leaf
 from ..spaces import Array, Description
 
 __all__ = ["Picture", "as_blocks", "as_png", "developer", "fitted"]
@@ -22,9 +22,6 @@ Picture: TypeAlias = np.ndarray
 
 #: A picture has this many pixels each way at least, and this many channels (of stacked frames, too) at most.
 _LEAST_SIDE, _MOST_CHANNELS = 5, 16
-
-#: Bytes of the largest value that is looked at: a forged header can tell of any shape.
-_LARGEST = 1 << 24
 
 #: How much larger than it is a picture is shown at most.
 _MOST_ZOOM = 8
@@ -36,10 +33,7 @@ def developer(node: Description) -> Callable[[np.ndarray], Picture] | None:
     Pictures are what ``Box`` and ``MultiBinary`` describe with finite bounds, and two dimensions, or three: channels
     last or first, or four: a stack of those. Of stacked frames the last is shown, for that is the newest.
     """
-    if not isinstance(node, Array) or len(node.shape) not in (2, 3, 4):
-        return None
-    nbytes = int(np.prod(node.shape, dtype=object)) * node.dtype.itemsize
-    if not 0 < nbytes <= _LARGEST:
+    if not isinstance(node, Array) or len(node.shape) not in (2, 3, 4) or 0 in node.shape:
         return None
     shape = node.shape[-3:]
     channels_last = len(shape) == 2 or shape[2] <= _MOST_CHANNELS
@@ -67,10 +61,7 @@ def developer(node: Description) -> Callable[[np.ndarray], Picture] | None:
 
 def _bounds(node: Array) -> tuple[float, float] | None:
     """The least and the greatest number that a value may have; None where there are none, or not two."""
-    try:
-        space = rebuild(node)
-    except Exception:  # whatever gymnasium's constructors say of parameters that somebody forged
-        return None
+    space = rebuild_leaf(node)
     if isinstance(space, gs.MultiBinary):
         return 0.0, 1.0
     if not isinstance(space, gs.Box):
