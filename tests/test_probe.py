@@ -62,7 +62,7 @@ def ends() -> Any:
     ],
 )
 def test_cheap_environments_stay_here_and_dear_ones_take_all_cpus(step_seconds, num_envs, cpus, workers):
-    assert best_number_of_workers(step_seconds, num_envs, cpus) == workers
+    assert best_number_of_workers(step_seconds, num_envs, cpus, num_envs) == workers
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
@@ -214,7 +214,7 @@ def told(advisor: Advisor, seconds: float) -> list[str]:
 
 
 def test_who_chose_none_for_environments_that_became_dear_is_told_once():
-    advisor = Advisor(0, num_envs=8, cpus=2)
+    advisor = Advisor(0, num_envs=8, cpus=2, most=8)
     assert told(advisor, 8 * 0.5e-6) == []
     (advice,) = told(advisor, 8 * 200e-6)
     assert 'num_workers="auto" chose 0' in advice
@@ -223,13 +223,26 @@ def test_who_chose_none_for_environments_that_became_dear_is_told_once():
 
 
 def test_who_chose_well_is_told_nothing():
-    assert told(Advisor(2, num_envs=8, cpus=2), 4 * 200e-6) == []
-    assert told(Advisor(0, num_envs=8, cpus=2), 5e-6) == []
-    assert told(Advisor(0, num_envs=1, cpus=64), 0.1) == []
+    assert told(Advisor(2, num_envs=8, cpus=2, most=8), 4 * 200e-6) == []
+    assert told(Advisor(0, num_envs=8, cpus=2, most=8), 5e-6) == []
+    assert told(Advisor(0, num_envs=1, cpus=64, most=1), 0.1) == []
+
+
+def test_more_workers_than_may_be_are_not_advised():
+    assert told(Advisor(1, num_envs=8, cpus=2, most=1), 8 * 200e-6) == []
+    (advice,) = told(Advisor(0, num_envs=8, cpus=8, most=3), 8 * 20e-3)
+    assert "num_workers=3 would be about" in advice
+
+
+def test_auto_chooses_no_more_workers_than_may_execute_at_a_time(monkeypatch):
+    monkeypatch.setattr(probe, "usable_cpus", lambda: 4)
+    with contextlib.closing(ShmVectorEnv([partial(Costly, 0.02)] * 4, num_workers="auto", max_concurrency=3)) as envs:
+        # Two take as long as three, for four environments.
+        assert (envs.num_workers, envs._advisor._chosen, envs._advisor._most) == (2, 2, 3)
 
 
 def test_a_few_steps_that_take_long_are_no_reason():
-    advisor = Advisor(0, num_envs=8, cpus=2)
+    advisor = Advisor(0, num_envs=8, cpus=2, most=8)
     seconds = [5e-6, 5e-6, 1.0] * 40
     assert [advisor.take(each) for each in seconds] == [None] * 120
 

@@ -202,6 +202,45 @@ def test_a_rollout_that_is_cut_short_or_reset_between(num_workers):
 
 
 @BOTH
+@pytest.mark.parametrize("mask", [None, [False, True]])
+def test_the_row_of_a_reset_tells_of_no_step(num_workers, mask):
+    options = None if mask is None else {"reset_mask": np.array(mask)}
+    with made(2, num_workers=num_workers, slots=4, autoreset_mode="Disabled", env={"episode": 3}) as envs:
+        envs.reset()
+        rollout = envs.rollout()
+        for _ in range(3):
+            envs.step(zeros(2))
+        assert (rollout.rewards[2] != 0).all()
+        assert (rollout.terminations[2] | rollout.truncations[2]).all()
+        envs.reset()
+        rollout = envs.rollout()
+        for _ in range(2):
+            envs.step(zeros(2))
+        envs.reset(options=options)
+        assert (rollout.rewards[:2] != 0).all()
+        assert rollout.rewards[2].tolist() == [0, 0]
+        assert not (rollout.terminations[2] | rollout.truncations[2]).any()
+
+
+@BOTH
+def test_the_row_of_a_step_that_failed_has_no_reward_of_an_older_one(num_workers):
+    def refuse_one(env: Any, action: Any) -> None:
+        if action == 1:
+            raise ArithmeticError("on purpose")
+
+    with made(2, num_workers=num_workers, slots=3, env={"act": refuse_one}) as envs:
+        envs.reset()
+        rollout = envs.rollout()
+        envs.step(zeros(2))
+        envs.step(zeros(2))
+        assert rollout.rewards.tolist() == [[1, 1], [2, 2]]
+        rollout = envs.rollout()
+        with pytest.raises(ArithmeticError, match="on purpose"):
+            envs.step(np.array([0, 1]))
+        assert rollout.rewards[0].tolist() == [3, 0]
+
+
+@BOTH
 def test_texts_and_choices_stand_there_as_codes(num_workers):
     space = gs.Dict(choice=gs.OneOf([gs.Discrete(9), gs.Discrete(9, start=5)]), text=gs.Text(3, charset="abc"))
 

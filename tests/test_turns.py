@@ -573,6 +573,43 @@ def test_who_is_interrupted_in_recv_gets_the_same_again(num_workers, monkeypatch
             envs.recv(timeout=60)
 
 
+@BOTH
+@pytest.mark.parametrize("episode", [1 << 30, 1])
+def test_infos_that_do_not_go_together_are_lost_and_nothing_else(num_workers, episode):
+    clashing = [lambda i=i: Clock(episode=episode, info=lambda t: {"x": [1, "text"][i]} if t else {}) for i in range(2)]
+    fns = [*clashing, *clocks(1)]
+    with contextlib.closing(ShmVectorEnv(fns, num_workers=num_workers, autoreset_mode="SameStep")) as envs:
+        envs.async_reset()
+        envs.recv(timeout=60)
+        for _ in range(2):
+            envs.send(zeros(3), [0, 1, 2])
+            with pytest.raises((ValueError, TypeError)):
+                envs.recv(timeout=60)
+            with pytest.raises(NoAsyncCallError):
+                envs.recv(timeout=60)
+        envs.send(zeros(2), [0, 2])
+        assert ids_of(envs.recv(timeout=60)) == [0, 2]
+        assert times(envs.reset()[0]) == [0, 0, 0]
+
+
+@BOTH
+def test_what_a_handler_raises_in_recv_loses_nothing(num_workers, monkeypatch):
+    batch, came = turns_env.batch_of_turns, []
+
+    def interrupted_once(*given: Any) -> Any:
+        if not came:
+            came.append(given)
+            raise TimeoutError("a deadline")
+        return batch(*given)
+
+    with made(2, num_workers=num_workers) as envs:
+        envs.async_reset()
+        monkeypatch.setattr(turns_env, "batch_of_turns", interrupted_once)
+        with pytest.raises(TimeoutError, match="a deadline"):
+            envs.recv(timeout=60)
+        assert ids_of(envs.recv(timeout=60)) == [0, 1]
+
+
 def test_who_polls_makes_room_for_what_workers_have_to_tell():
     # More than the connection takes: the worker goes on when somebody has read it.
     with made(

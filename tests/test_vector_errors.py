@@ -11,6 +11,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -450,6 +451,16 @@ def test_an_argument_that_cannot_be_pickled_is_refused_before_anybody_is_asked(m
         assert envs.get_attr("steps") == (0, 0)
         assert envs.get_attr("resets") == (1, 1)
         assert times(envs.step(zeros(2))[0]) == [1, 1]
+
+
+def test_without_workers_options_that_cannot_be_copied_are_handed_over():
+    told = []
+    fns = clocks(2, act_in_reset=lambda env, seed, options: told.append(options))
+    with contextlib.closing(ShmVectorEnv(fns, num_workers=0)) as envs:
+        lock = threading.Lock()
+        envs.reset(options={"lock": lock})
+        assert told == [{"lock": lock}] * 2
+        assert told[0] is not told[1]
 
 
 def test_without_workers_nothing_is_pickled():

@@ -92,7 +92,7 @@ class EnvGroup:
         self._truncations = [ends[own].data for ends in exchange.truncations]
         self._columns = ColumnWriter(exchange, indices)
         self._has_ends = [True] * terms.slots  # of a process before this one, perhaps
-        self._no_ends = np.zeros(len(self.envs), np.bool_).data
+        self._no_ends, self._no_rewards = (np.zeros(len(self.envs), dtype).data for dtype in (np.bool_, np.float64))
         self._actions = [
             rows_reader(terms.action_space, memory, indices.start, indices.stop)
             for memory in exchange.actions
@@ -180,6 +180,7 @@ class EnvGroup:
             except BaseException as error:
                 reply = reply if reply is not None else Reply()
                 reply.failures.append(self._failed(i, error, "step()"))
+                rewards[i] = 0.0
                 self._show_as_before(i, slot)
         return reply
 
@@ -206,7 +207,7 @@ class EnvGroup:
                 self._terminations[0][i] = self._truncations[0][i] = False
                 self._rewards[0][i] = 0.0
                 mask = [number == i for number in self._numbers]
-                yield i, self.reset(0, seeds, options, mask) or None
+                yield i, self._reset_chosen(0, seeds, options, mask) or None
         asked, done = self._turns_asked, self._turns_done
         waiting = True
         while waiting:
@@ -229,7 +230,7 @@ class EnvGroup:
     def reset(
         self, slot: int, seeds: Sequence[int | None], options: dict[str, Any] | None, mask: Sequence[bool]
     ) -> Reply:
-        """Resets the environments that ``mask`` marks.
+        """Resets the environments that ``mask`` marks. No environment's row tells of a step any more.
 
         Args:
             slot: Where the observations go.
@@ -237,13 +238,20 @@ class EnvGroup:
             options: Handed to each environment as a copy of its own.
             mask: One per environment.
         """
+        self._rewards[slot][:] = self._no_rewards
+        self._terminations[slot][:] = self._truncations[slot][:] = self._no_ends
+        return self._reset_chosen(slot, seeds, options, mask)
+
+    def _reset_chosen(
+        self, slot: int, seeds: Sequence[int | None], options: dict[str, Any] | None, mask: Sequence[bool]
+    ) -> Reply:
         reply = Reply()
         rows = self._rows[slot] or self._bind_rows(slot)
         for i, env in enumerate(self.envs):
             if not mask[i]:
                 continue
             try:
-                observation, info = self._reset(i, seed=seeds[i], options=copy.deepcopy(options))
+                observation, info = self._reset(i, seed=seeds[i], options=_own(options))
                 write = rows[i][1]
                 write(observation)
                 self._steps[i] = env.step
@@ -399,3 +407,11 @@ class EnvGroup:
         """``error`` of environment ``i``; our own complaints are worded here, where the environment is known."""
         index = self.start + i
         return self._to_failure(index, worded(error, index, call))
+
+
+def _own(options: dict[str, Any] | None) -> dict[str, Any] | None:
+    """``options`` for one environment alone: others have the same ones."""
+    try:
+        return copy.deepcopy(options)
+    except Exception:  # something in it can't be copied, as a lock; in process it need not be
+        return copy.copy(options)

@@ -6,7 +6,8 @@ on stores the values: one array of ``n`` numbers per key, which is also the form
 info that does not fit the schema travels as before, and so does everything of a step that is not numbers.
 
 What comes out is, byte for byte, what ``VectorEnv._add_info`` makes of the infos one by one: values, dtypes, masks
-(``_key``), and the order of keys.
+(``_key``), and the order of keys. (But for one thing: a key that is equal to one of the schema and of a subclass of
+``str`` comes out as that ``str``.)
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ and what it returns is copied.
 
 Reference counts tell whether an array is out. Whatever is made of an array refers to the object that owns the memory:
 numpy gives every view the same ``base``. Here that is an array per slot and leaf, the *keeper*, over its own buffer.
+(Who goes on from the keeper to its buffer, and makes another array of that, is past what can be counted.)
 
 Rules of this file:
 

@@ -46,7 +46,7 @@ _MEASURE_SECONDS, _PATIENCE_SECONDS = 0.05, 30.0
 
 
 def choose(
-    context: Any, env_fns: Sequence[Callable[[], Env[Any, Any]]], *, daemon: bool, least: int
+    context: Any, env_fns: Sequence[Callable[[], Env[Any, Any]]], *, daemon: bool, least: int, most: int
 ) -> tuple[int | None, Advisor | None]:
     """What ``num_workers="auto"`` is for these environments, and who says later if it does not suit them any more.
 
@@ -55,6 +55,7 @@ def choose(
         env_fns: Functions that create the environments; the first is called, in a process of its own.
         daemon: As for :func:`measure_step`.
         least: The fewest workers that will do; where that is one, nobody says later that none were faster.
+        most: The most workers there may be.
 
     Returns:
         The number of workers, None where a step can't be measured; and the advisor, None where there is none.
@@ -63,19 +64,20 @@ def choose(
     if step_seconds is None:
         return None, None
     num_envs, cpus = len(env_fns), usable_cpus()
-    number = max(least, best_number_of_workers(step_seconds, num_envs, cpus))
-    return number, None if least else Advisor(number, num_envs, cpus)
+    number = max(least, best_number_of_workers(step_seconds, num_envs, cpus, most))
+    return number, None if least else Advisor(number, num_envs, cpus, most)
 
 
-def best_number_of_workers(step_seconds: float, num_envs: int, cpus: int) -> int:
+def best_number_of_workers(step_seconds: float, num_envs: int, cpus: int, most: int) -> int:
     """The number of workers with which a step of all environments is done first; 0 for none.
 
     Args:
         step_seconds: What one environment's step takes.
         num_envs: Number of environments.
         cpus: The CPUs that may be used.
+        most: The most workers there may be.
     """
-    return min(range(min(cpus, num_envs) + 1), key=lambda workers: _seconds(step_seconds, num_envs, cpus, workers))
+    return min(range(min(cpus, most) + 1), key=lambda workers: _seconds(step_seconds, num_envs, cpus, workers))
 
 
 def _seconds(step_seconds: float, num_envs: int, cpus: int, workers: int) -> float:
@@ -96,14 +98,15 @@ class Advisor:
         num_workers: The number that was chosen.
         num_envs: Number of environments.
         cpus: The CPUs that may be used.
+        most: The most workers there may be.
 
     Attributes:
         is_due: Whether this step, of all environments, is one to measure; to be asked once for each.
     """
 
-    def __init__(self, num_workers: int, num_envs: int, cpus: int) -> None:
+    def __init__(self, num_workers: int, num_envs: int, cpus: int, most: int) -> None:
         """Has measured nothing yet."""
-        self._chosen, self._num_envs, self._cpus = num_workers, num_envs, cpus
+        self._chosen, self._num_envs, self._cpus, self._most = num_workers, num_envs, cpus, most
         self._samples: list[float] = []
         # Counts without a line of Python: every step asks.
         self.is_due: Callable[[], bool] = itertools.cycle([False] * (_INTERVAL - 1) + [True]).__next__
@@ -117,7 +120,7 @@ class Advisor:
         self._samples.clear()
         share = math.ceil(self._num_envs / max(1, self._chosen))
         step_seconds = max(0.0, (seconds - _fixed_seconds(self._cpus, self._chosen)) / share - _PER_ENV)
-        best = best_number_of_workers(step_seconds, self._num_envs, self._cpus)
+        best = best_number_of_workers(step_seconds, self._num_envs, self._cpus, self._most)
         factor = seconds / _seconds(step_seconds, self._num_envs, self._cpus, best)
         if factor < _WORTH_TELLING:
             return None

@@ -22,6 +22,8 @@ class Rollout:
     arrays fill as steps are made, and are written over from the next ``rollout()`` on: so whatever reads them in the
     background (a copy to a GPU, say) has to end before that.
 
+    A reset in the middle takes a row, too: rewards of 0 and no ends belong to it. Nobody chose the actions of that row.
+
     Attributes:
         observations: Shape ``(T, n, *shape)``, nested as the space is.
         last_observations: What the environments showed after the last step, shape ``(n, *shape)``.

@@ -94,7 +94,8 @@ class TurnsVectorEnv(CrewVectorEnv):
             multiprocessing.TimeoutError: ``timeout`` ran out; it can be called again.
             WorkerDiedError: A worker process ended.
             ClosedEnvironmentError: It is closed.
-            Exception: What an environment raised; the others can still be received.
+            Exception: What an environment raised, or its infos do not go with those of others; the others can still be
+                received.
         """
         self._check_running()
         limit = seconds(timeout, "timeout", zero=True)
@@ -107,9 +108,22 @@ class TurnsVectorEnv(CrewVectorEnv):
             seen = np.zeros(self.num_envs, np.bool_)
             seen[ids] = True
             self._exchange.carry_over(0, 1, seen)
-        result = batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
+
+        def result() -> StepResult:
+            return batch_of_turns(self.single_observation_space, self._exchange, ids, replies)
+
+        try:
+            batch = result()
+        except Exception:
+            # Infos that do not go together never will: they are lost, as in a step. What a signal's handler raised
+            # does not come twice.
+            try:
+                result()
+            except Exception:
+                self._turns.take(ids)
+            raise
         self._turns.take(ids)  # last: who is interrupted before calls again, and gets the same
-        return result
+        return batch
 
     def _with_turns(self, caller: str, do: Callable[..., Any], *arguments: Any) -> Any:
         """What ``do``, a method of the turns, gives; whatever it raises, it is known afterwards what can go on."""

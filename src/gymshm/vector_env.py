@@ -245,7 +245,8 @@ class ShmVectorEnv(TurnsVectorEnv):
         if isinstance(num_workers, str) and num_workers == "auto":  # an array would be compared by element
             # Restarts and time limits are about processes.
             least = 1 if policy.restarts or policy.step_timeout is not None else 0
-            num_workers, self._advisor = choose(own_context, env_fns, daemon=daemon, least=least)
+            most = workers_for(self.num_envs, self.num_envs, self.max_concurrency)
+            num_workers, self._advisor = choose(own_context, env_fns, daemon=daemon, least=least, most=most)
         self.num_workers = workers_for(num_workers, self.num_envs, self.max_concurrency)
         if self.num_workers:
             name, patience = type(self).__name__, policy.step_timeout
