@@ -21,8 +21,8 @@ ORDER = """
     values env_fns returned views dispatch create read write row_writer
     batches doorbell exchange loans failures reply info_columns infos rollout policy env_group requests snapshot
     attachment
-    legacy worker worker_process roster restarts crew local_crew crew_env turns turns_env probe vector_env factory patch
-    __init__ cli __main__ integrations
+    legacy agreement worker worker_process roster restarts crew local_crew crew_env turns turns_env probe vector_env
+    factory patch __init__ cli __main__ integrations
 """
 
 #: What one group of modules alone does.

@@ -423,6 +423,23 @@ def test_who_can_never_be_rebuilt_ends_the_run_and_says_why(tmp_path):
     envs.close()
 
 
+def test_an_environment_that_is_rebuilt_with_another_space_is_no_replacement(tmp_path):
+    def build() -> Mortal:
+        size = 3 if count(tmp_path / "calls") == 2 else 2
+        return Mortal(observation_space=gs.Box(0, 9, (size,)))
+
+    envs = mortals(2, fns=[lambda: Mortal(observation_space=gs.Box(0, 9, (2,))), build], max_restarts=1)
+    envs.reset()
+    with pytest.raises(WorkerDiedError) as caught:
+        envs.step(fates(2, env1=KILL))
+    last = str(caught.value).splitlines()[-1]
+    assert (
+        "failed during its restart: its environments have other spaces than before. Expected Box(0.0, 9.0, (2," in last
+    )
+    assert last.endswith(" - in environment 1.")
+    envs.close()
+
+
 def test_what_raises_in_the_reset_of_a_restart_is_told_with_its_environment(tmp_path):
     def fail(env: Clock, seed: Any, options: Any) -> None:
         if (tmp_path / "fails").exists():

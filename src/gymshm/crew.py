@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, Final
 
+from .agreement import Misfits
 from .doorbell import SLEEP_SECONDS, Doorbells, sleep_on
 from .errors import WorkerDiedError
 from .exchange import Exchange
@@ -73,7 +74,7 @@ class Crew(RestartingRoster):
         # When, in what is waited for now, workers that may hang were looked at last.
         self._looked_at = 0.0
 
-    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[str, str]]:
+    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[Misfits]:
         """As a roster does; from then on there is a way to ask all of them."""
         misfits = super().set_up(setup, exchange, timeout)
         self._bells = Doorbells([worker.bell for worker in self._workers])

@@ -13,6 +13,7 @@ from typing import Any
 
 from gymnasium import Env
 
+from .agreement import Misfits, misfits
 from .compat import AutoresetMode
 from .doorbell import MESSAGE
 from .env_group import EnvGroup
@@ -56,13 +57,13 @@ class LocalCrew:
         self._group = group
         return [report(group)]
 
-    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[str, str]]:
+    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[Misfits]:
         """Binds the arrays."""
         assert self._group is not None
         self._group.bind(exchange)
         self._line, self._reply_line = exchange.lines(0)
         self._seen_slot, self._slot = exchange.seen_slot, 0
-        return [setup.misfits(self._group)]
+        return [misfits(setup, self._group)]
 
     def post(self, operation: Operation, slot: int = 0, payloads: Sequence[Any] | None = None) -> None:
         """Carries out ``operation``."""

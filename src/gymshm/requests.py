@@ -9,15 +9,11 @@ reply is never taken for another request's.
 from __future__ import annotations
 
 import enum
-import operator
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gymnasium import spaces as gs
-from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
-from .env_group import EnvGroup
 from .exchange import Terms
 
 __all__ = [
@@ -97,26 +93,3 @@ class Setup:
     single_action_space: gs.Space[Any]
     same_spaces: bool
     loss: Loss | None = None
-
-    def misfits(self, group: EnvGroup) -> tuple[str, str]:
-        """The first observation space and the first action space in ``group`` that do not match, in words to add.
-
-        Empty where all do.
-        """
-        same = operator.eq if self.same_spaces else is_space_dtype_shape_equiv
-        observations = [env.observation_space for env in group.envs]
-        actions = [env.action_space for env in group.envs]
-        return (
-            _misfit(self.single_observation_space, observations, group.start, same),
-            _misfit(self.single_action_space, actions, group.start, operator.eq),
-        )
-
-
-def _misfit(expected: gs.Space[Any], spaces: Sequence[gs.Space[Any]], start: int, same: Callable[..., bool]) -> str:
-    for i, space in enumerate(spaces, start):
-        if not same(expected, space):
-            remedy = ""
-            if type(space) is type(expected) and type(space).__eq__ is object.__eq__:
-                remedy = f" Spaces are compared by `__eq__`, which `{type(space).__name__}` does not define."
-            return f" Expected {expected}, got {space} - in environment {i}.{remedy}"
-    return ""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from .agreement import Misfits
 from .errors import WorkerDiedError
 from .failures import Failure, rebuild
 from .policy import DeathPolicy, Deaths, derived_seed
@@ -193,6 +194,8 @@ class RestartingRoster(Roster):
         if isinstance(message, Failure):
             error = rebuild([message])
             raise worker.failed(message.text, "its restart") from error
+        if isinstance(message, Misfits) and (other := message.observation or message.action):
+            raise worker.failed(f"its environments have other spaces than before.{other}", "its restart")
 
     def _restart_limit(self, worker: WorkerProcess) -> tuple[float | None, str]:
         """When ``worker``, which is being restarted, counts as hung, None for never; and what to call that limit."""

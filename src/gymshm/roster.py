@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
+from .agreement import Misfits
 from .errors import TimedOutError
 from .exchange import Exchange, share
 from .failures import Failure, rebuild
@@ -79,8 +80,8 @@ class Roster:
         self._first_start_seconds = time.monotonic() - began
         return reports
 
-    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[tuple[str, str]]:
-        """Tells all of ``setup``; gives what :meth:`Setup.misfits` says in each.
+    def set_up(self, setup: Setup, exchange: Exchange, timeout: float | None) -> list[Misfits]:
+        """Tells all of ``setup``; gives what :func:`~gymshm.agreement.misfits` says in each.
 
         Raises:
             Exception: What binding the arrays raised.
@@ -90,10 +91,10 @@ class Roster:
         self._setup, self._exchange = setup, exchange
         for worker in self._workers:
             self._instruct(worker, None)
-        misfits = self._hear(self._workers, deadline_of(timeout))
+        told = self._hear(self._workers, deadline_of(timeout))
         for worker in self._workers:
             worker.serve()
-        return misfits
+        return told
 
     def _instruct(self, worker: WorkerProcess, loss: Loss | None) -> None:
         worker.take_up(self._exchange.lines(worker.number), again=loss is not None)

@@ -12,8 +12,9 @@ import numpy as np
 from gymnasium import Env, Space, logger
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.async_vector_env import AsyncState
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import concatenate, create_empty_array
 
+from .agreement import batch_spaces, refuse_misfits
 from .arguments import (
     as_autoreset_mode,
     as_batch_size,
@@ -28,7 +29,7 @@ from .arguments import (
     workers_for,
 )
 from .batches import batch_reader, batch_writer, copied, viewed
-from .compat import AutoresetMode, batch_differing_spaces
+from .compat import AutoresetMode
 from .create import can_be_packed
 from .crew import Crew
 from .dispatch import iterate
@@ -269,17 +270,9 @@ class ShmVectorEnv(TurnsVectorEnv):
         first = reports[0]
         self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = first.render_mode
-        self.single_action_space = first.action_space
-        self.action_space = batch_space(first.action_space, self.num_envs)
-        if isinstance(self.observation_mode, tuple):
-            self.observation_space, self.single_observation_space = self.observation_mode
-        elif self.observation_mode == "same":
-            self.single_observation_space = first.observation_spaces[0]
-            self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        else:
-            spaces = [space for report in reports for space in report.observation_spaces]
-            self.single_observation_space = spaces[0]
-            self.observation_space = batch_differing_spaces(spaces)
+        spaces = batch_spaces(reports, self.observation_mode, self.num_envs)
+        self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
+        self.single_action_space, self.action_space = spaces.single_action, spaces.action
 
     def _set_up(self, timeout: float | None) -> None:
         shares = self._shares_observations()
@@ -306,7 +299,7 @@ class ShmVectorEnv(TurnsVectorEnv):
             self.single_action_space,
             self.observation_mode == "same",
         )
-        self._refuse_misfits(self._crew.set_up(setup, self._exchange, timeout))
+        refuse_misfits(self._crew.set_up(setup, self._exchange, timeout), setup, type(self).__name__)
         self._write_actions = [
             batch_writer(self.single_action_space, memory, self.num_envs) for memory in self._exchange.actions
         ]
@@ -326,22 +319,6 @@ class ShmVectorEnv(TurnsVectorEnv):
         self._infos = ColumnReader(self._exchange, self._crew.shares)
         self._rolls = False  # whether somebody reads actions out of the segment
         self._pickled_observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
-
-    def _refuse_misfits(self, misfits: Sequence[tuple[str, str]]) -> None:
-        """Refuses environments whose spaces do not match: what each worker has to say of observations and actions."""
-        if told := next((observations for observations, _ in misfits if observations), ""):
-            raise RuntimeError(
-                f"{type(self).__name__}(..., observation_mode='same') however some of the sub-environments observation "
-                f"spaces are not equivalent. If this is intentional, use `observation_mode='different'` instead.{told}"
-                if self.observation_mode == "same"
-                else f"{type(self).__name__}(..., observation_mode='different' or custom space) however the "
-                f"sub-environment's observation spaces do not share a common shape and dtype.{told}"
-            )
-        if told := next((actions for _, actions in misfits if actions), ""):
-            raise RuntimeError(
-                f"Some environments have an action space different from `{self.single_action_space}`. In order to "
-                f"batch actions, the action spaces from all environments must be equal.{told}"
-            )
 
     def _shares_observations(self) -> bool:
         """Whether observations go through the segment; refuses what ``shared_memory=True`` can't do."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from .agreement import misfits
 from .compat import AutoresetMode
 from .doorbell import SLEEP_SECONDS, Doorbell
 from .env_group import EnvGroup
@@ -140,7 +141,7 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
     try:
         exchange = Exchange(attach_once(*setup.segment), setup.terms)
         group.bind(exchange)
-        misfits = setup.misfits(group)
+        told = misfits(setup, group)
         if setup.loss is not None:
             group.recover(setup.loss.slot, setup.loss.seeds, setup.loss.observations)
     except SystemExit:
@@ -149,7 +150,7 @@ def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:
         connection.send_bytes(dumps(capture(group.building, error)))
         return None
     theirs, ours = exchange.lines(setup.worker)
-    connection.send_bytes(dumps(misfits))
+    connection.send_bytes(dumps(told))
     return Doorbell(ours, theirs, connection)
 
 
