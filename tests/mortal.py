@@ -21,6 +21,7 @@ LIVE, KILL, SEGV, EXIT, STOP, HANG, HOLD = range(7)
 FATES: dict[int, Callable[[], Any]] = {
     LIVE: lambda: None,
     KILL: lambda: os.kill(os.getpid(), signal.SIGKILL),
+    # Not with pytest's handler, which would dump what all threads are at.
     SEGV: lambda: (signal.signal(signal.SIGSEGV, signal.SIG_DFL), os.kill(os.getpid(), signal.SIGSEGV)),
     EXIT: lambda: os._exit(3),
     STOP: lambda: os.kill(os.getpid(), signal.SIGSTOP),

@@ -330,6 +330,8 @@ def test_what_is_no_text_is_a_type_error(name):
 
 def test_who_gives_what_has_a_name_is_told_to_give_the_name():
     memory = gymshm.create_shared_memory(gs.Discrete(2))
+    with pytest.raises(TypeError, match=r"got ArrayLeaf\. Give its `segment\.name`\.$"):
+        gymshm.attach(memory)
     with pytest.raises(TypeError, match=r"got Segment\. Give its `name`\.$"):
         attach(gymshm.segment_of(memory))
     with contextlib.closing(gymshm.ShmVectorEnv(clocks(1), num_workers=0)) as envs:

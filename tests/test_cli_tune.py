@@ -100,8 +100,8 @@ def test_who_is_far_behind_has_one_turn_only(measured, capsys):
     ("argv", "text"),
     [
         (("--batch-size", "9"), "a batch of 9 is more than 8 environments"),
-        (("--batch-size", "4", "--slots", "8"), "nothing to measure: "),
-        (("--batch-size", "4", "--workers", "0"), "nothing to measure: "),
+        (("--batch-size", "4", "--slots", "8"), "nothing to measure: batches below 8 environments need --slots 1"),
+        (("--batch-size", "4", "--workers", "0"), "nothing to measure: batches below 8 environments need --slots 1"),
     ],
 )
 def test_what_can_t_be_is_one_line_on_stderr(capsys, argv, text):

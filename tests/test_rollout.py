@@ -202,6 +202,48 @@ def test_a_rollout_that_is_cut_short_or_reset_between(num_workers):
 
 
 @BOTH
+@pytest.mark.parametrize("one_more", ["step", "step, pickled", "reset", "reset of some"])
+def test_what_would_write_over_a_rollout_is_refused(num_workers, one_more):
+    with made(2, num_workers=num_workers, slots=4) as envs:
+        envs.reset()
+        rollout = envs.rollout()
+        for _ in range(3):
+            envs.step(zeros(2))
+        before = copy.deepcopy([getattr(rollout, name) for name in ARRAYS])
+        with pytest.raises(RuntimeError, match=r"at most 3 steps and resets .* Call `rollout\(\)` for"):
+            {
+                "step": lambda: envs.step(zeros(2)),
+                "step, pickled": lambda: envs.step([0, 0]),
+                "reset": envs.reset,
+                "reset of some": lambda: envs.reset(options={"reset_mask": np.array([True, False])}),
+            }[one_more]()
+        assert_same([getattr(rollout, name) for name in ARRAYS], before)
+        assert envs.get_attr("steps") == (3, 3)
+        assert envs.get_attr("resets") == (1, 1)
+        assert (envs.rollout().observations[0] == 3).all()
+        assert (envs.step(zeros(2))[0] == 4).all()
+
+
+@BOTH
+def test_a_reset_before_the_first_step_takes_no_row(num_workers):
+    with made(2, num_workers=num_workers, slots=3) as envs:
+        rollout = envs.rollout()
+        envs.reset()
+        for _ in range(2):
+            envs.step(zeros(2))
+        assert rollout.observations[..., 0].tolist() == [[0, 0], [1, 1]]
+        assert rollout.last_observations[:, 0].tolist() == [2, 2]
+        assert rollout.rewards.tolist() == [[1, 1], [2, 2]]
+        envs.rollout()
+        envs.reset(options={"reset_mask": np.array([False, True])})
+        for _ in range(2):
+            envs.step(zeros(2))
+        assert rollout.observations[..., 0].tolist() == [[2, 0], [3, 1]]
+        assert rollout.last_observations[:, 0].tolist() == [4, 2]
+        assert rollout.rewards.tolist() == [[3, 1], [4, 2]]
+
+
+@BOTH
 @pytest.mark.parametrize("mask", [None, [False, True]])
 def test_the_row_of_a_reset_tells_of_no_step(num_workers, mask):
     options = None if mask is None else {"reset_mask": np.array(mask)}
@@ -212,8 +254,8 @@ def test_the_row_of_a_reset_tells_of_no_step(num_workers, mask):
             envs.step(zeros(2))
         assert (rollout.rewards[2] != 0).all()
         assert (rollout.terminations[2] | rollout.truncations[2]).all()
-        envs.reset()
         rollout = envs.rollout()
+        envs.reset()
         for _ in range(2):
             envs.step(zeros(2))
         envs.reset(options=options)

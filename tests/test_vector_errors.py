@@ -23,11 +23,13 @@ import pytest
 from gymnasium import spaces as gs
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import OrderEnforcing
 
 import gymshm
 from environments import Clock, assert_same, clock_envs, clocks, made, times, zeros
 from gymshm import ShmVectorEnv, WorkerDiedError
 from gymshm.errors import TimedOutError
+from mortal import FATES, SEGV
 
 BOTH = pytest.mark.parametrize("num_workers", [0, 2])
 EVERY_CONTEXT = pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
@@ -453,6 +455,31 @@ def test_an_argument_that_cannot_be_pickled_is_refused_before_anybody_is_asked(m
         assert times(envs.step(zeros(2))[0]) == [1, 1]
 
 
+@pytest.mark.parametrize("wrap", [lambda env: env, OrderEnforcing])
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_environments_that_are_one_and_the_same_are_refused_where_they_would_step_each_other(num_workers, wrap):
+    env = wrap(Clock())
+    fns = [Clock, Clock, lambda: env, lambda: wrap(env)]
+    with pytest.raises(ValueError, match=r"got the same one from env_fns\[2\] and env_fns\[3\]\. Write `lambda: gym"):
+        ShmVectorEnv(fns, num_workers=num_workers)
+    # A fork gives each worker its own.
+    with contextlib.closing(ShmVectorEnv([lambda: env] * 2, num_workers=2, context="fork")) as envs:
+        envs.reset()
+        assert envs.get_attr("resets") == (1, 1)
+
+
+class Secret(gs.Box):
+    """A space that can't be pickled."""
+
+    def __reduce__(self):
+        raise RuntimeError("not this one")
+
+
+def test_spaces_that_cannot_be_pickled_are_told_of_with_what_to_do():
+    with pytest.raises(TypeError, match=r"can't \(not this one\)\. Where .* define custom spaces in a module that"):
+        ShmVectorEnv([lambda: Clock(observation_space=Secret(0, 1, (2,)))], num_workers=1, context="fork")
+
+
 def test_without_workers_options_that_cannot_be_copied_are_handed_over():
     told = []
     fns = clocks(2, act_in_reset=lambda env, seed, options: told.append(options))
@@ -607,7 +634,7 @@ DEATHS = {
         -9,
         "SIGKILL, exit code -9: often the kernel's out-of-memory killer",
     ),
-    "SIGSEGV": (lambda: os.kill(os.getpid(), signal.SIGSEGV), -11, "SIGSEGV, exit code -11"),
+    "SIGSEGV": (FATES[SEGV], -11, "SIGSEGV, exit code -11"),  # pytest's own dump of it left out
     "SIGTERM": (lambda: os.kill(os.getpid(), signal.SIGTERM), -15, "SIGTERM, exit code -15"),
     "sys.exit": (lambda: sys.exit(3), 3, "exit code 3, as from sys.exit or os._exit"),
     "sys.exit()": (lambda: sys.exit(), 0, "exit code 0, as from sys.exit or os._exit"),

@@ -44,6 +44,9 @@ __all__ = ["Backing", "attach", "identity_of", "is_taken", "names", "read_head"]
 #: Seconds that :meth:`Backing.unlink_unused` waits for others that look at the lock, each for a moment.
 _LOCK_PATIENCE = 1.0
 
+#: Where objects that have something to do with a segment have its name.
+_NAMED_BY = ("segment_name", "name", "segment.name")
+
 
 @dataclass(frozen=True)
 class Backing:
@@ -213,7 +216,7 @@ def _open(name: str, access: int) -> tuple[int, str | None]:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        remedy = next((f" Give its `{known}`." for known in ("segment_name", "name") if hasattr(name, known)), "")
+        remedy = next((f" Give its `{known}`." for known in _NAMED_BY if hasattr(name, known.partition(".")[0])), "")
         raise TypeError(f"Expected the name of a segment, a str, got {type(name).__name__}.{remedy}")
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"Expected a name without '/' and NUL, got {name!r}.")

@@ -12,7 +12,7 @@ from gymnasium import Env
 
 from .values import shown
 
-__all__ = ["as_functions", "check_env"]
+__all__ = ["as_functions", "check_distinct", "check_env"]
 
 #: What every environment is asked for.
 _NEEDED = ("observation_space", "action_space", "reset", "step")
@@ -57,6 +57,22 @@ def check_env(env: Any, i: int) -> None:
                 f"Expected env_fns[{i}]() to return a gymnasium.Env, got {got}, which has no attribute {name!r}. "
                 f"{remedy if env is None or _is_env(env) else 'It has to return the environment itself.'}"
             ) from error
+
+
+def check_distinct(envs: Sequence[Any], start: int) -> None:
+    """Refuses environments, the first of them number ``start``, of which two are the same: each would step the other.
+
+    Raises:
+        ValueError: Two are the same object, inside their wrappers at least.
+    """
+    first: dict[int, int] = {}
+    for i, env in enumerate(envs, start):
+        other = first.setdefault(id(getattr(env, "unwrapped", env)), i)
+        if other != i:
+            raise ValueError(
+                "Expected each of env_fns to return an environment of its own, got the same one from "
+                f"env_fns[{other}] and env_fns[{i}]. Write `lambda: gym.make(...)`, not `lambda: env`."
+            )
 
 
 def _is_env(value: Any) -> bool:

@@ -21,7 +21,7 @@ from gymnasium import Env
 
 from .batches import exact_row, rows_reader, survives
 from .compat import AutoresetMode
-from .env_fns import check_env
+from .env_fns import check_distinct, check_env
 from .exchange import Exchange
 from .failures import Failure, capture
 from .info_columns import ColumnWriter
@@ -72,6 +72,7 @@ class EnvGroup:
             for self.building, env_fn in enumerate(env_fns, start):
                 self.envs.append(env_fn())
                 check_env(self.envs[-1], self.building)
+            check_distinct(self.envs, start)
         except BaseException:
             self.close()  # what failed first is what has to be told
             raise

@@ -49,7 +49,7 @@ def make_vec(
 
     Raises:
         gymnasium.error.Error: Nothing is registered under ``id``, or no single environment is.
-        ValueError: ``vectorization_mode`` is none of gymnasium's.
+        ValueError: ``vectorization_mode`` is none of gymnasium's, or ``num_envs`` is below 1.
         TypeError: ``num_envs`` is no integer, or ``wrappers`` are no functions.
         ModuleNotFoundError: ``id`` names a module that does not exist.
         Exception: What the environment or ``ShmVectorEnv`` raises.
@@ -61,6 +61,8 @@ def make_vec(
     num_envs = spec.kwargs.pop("num_envs", num_envs)
     if not hasattr(num_envs, "__index__"):
         raise TypeError(f"Expected num_envs to be an integer, got {num_envs!r}.")
+    if num_envs < 1:
+        raise ValueError(f"Expected num_envs to be 1 or more, got {num_envs}.")
     _check_mode(spec.kwargs.pop("vectorization_mode", vectorization_mode))
     vector_kwargs = spec.kwargs.pop("vector_kwargs", vector_kwargs) or {}
     wrappers = spec.kwargs.pop("wrappers", wrappers) or ()

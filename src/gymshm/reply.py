@@ -78,7 +78,7 @@ ALL_IN_COLUMNS: Final = Reply()
 _HEAD = struct.Struct("<qq")
 
 
-def dumps(value: Any) -> Any:
+def dumps(value: Any) -> bytes:
     """``value`` as what travels between processes: with protocol 5, since those before lose arrays' byte order."""
     # Bytes, not the view that it gives: one that is collected before its buffer complains (3.13).
     return bytes(ForkingPickler.dumps(value, 5))

@@ -22,7 +22,7 @@ class Rollout:
     arrays fill as steps are made, and are written over from the next ``rollout()`` on: so whatever reads them in the
     background (a copy to a GPU, say) has to end before that.
 
-    A reset in the middle takes a row, too: rewards of 0 and no ends belong to it. Nobody chose the actions of that row.
+    A reset in the middle takes a row, too: rewards of 0 and no ends belong to it, and actions that nobody chose.
 
     Attributes:
         observations: Shape ``(T, n, *shape)``, nested as the space is.

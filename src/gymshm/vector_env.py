@@ -111,7 +111,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         >>> envs.close()
 
         :meth:`rollout` fills K = T + 1 slots as one array of T steps. It begins at the first slot whatever was written
-        last, so views from before it do not hold any more.
+        last, so views from before it do not hold any more; and it refuses to be written over by a step too many.
 
         A tensor that ``torch.from_numpy`` makes of a view shares its memory, and with it all of this. A copy to a GPU
         that goes on in the background (``non_blocking=True``) may read the segment after the call has returned: it has
@@ -341,10 +341,21 @@ class ShmVectorEnv(TurnsVectorEnv):
         return self.copy and self.slots == 1 and not shows_again
 
     def _next_slot(self) -> int:
-        """The slot that is written next."""
+        """The slot that is written next.
+
+        Raises:
+            RuntimeError: It is one of a rollout that has all its rows.
+        """
         if self._loans is not None:
             return self._loans.next_slot(self._slot)
-        return (self._slot + 1) % self._terms.slots
+        slot = (self._slot + 1) % self._terms.slots
+        if slot == 0 and self._rolls:
+            most = self._terms.slots - 1
+            raise RuntimeError(
+                f"Expected at most {most} steps and resets in a rollout (slots - 1), got one more, which would write "
+                "over its first row. Call `rollout()` for the next one."
+            )
+        return slot
 
     def _packs_actions(self) -> bool:
         try:
@@ -382,11 +393,13 @@ class ShmVectorEnv(TurnsVectorEnv):
             AlreadyPendingCallError: Another call is pending.
             ClosedEnvironmentError: It is closed.
             ValueError, TypeError: A seed is missing, or the mask is not a bool array of shape ``(n,)`` with a True.
+            RuntimeError: The rollout has all its rows.
         """
         self._check_idle("reset_async")
         seeds = spread_seeds(seed, self.num_envs)
         options, mask = split_mask(options, self.num_envs)
-        slot = self._next_slot()
+        # Where a rollout has just begun, it begins with what the reset shows.
+        slot = 0 if self._rolls and self._slot == 0 else self._next_slot()
         if slot != self._slot and not all(mask):
             self._exchange.carry_over(self._slot, slot, np.logical_not(mask))
         payloads = [(slot, seeds[e.start : e.stop], options, mask[e.start : e.stop]) for e in self._crew.shares]
@@ -443,6 +456,7 @@ class ShmVectorEnv(TurnsVectorEnv):
 
         Raises:
             ValueError, TypeError, KeyError: ``actions`` is no batch of ``n`` actions; no environment was stepped.
+            RuntimeError: The rollout has all its rows; no environment was stepped.
             AlreadyPendingCallError: Another call is pending.
             ClosedEnvironmentError: It is closed.
         """
@@ -510,7 +524,9 @@ class ShmVectorEnv(TurnsVectorEnv):
                     envs.step(policy(rollout.observations[t]))
                 learn(rollout)  # (128, n, ...) arrays: observations, actions, rewards, terminations, truncations
 
-        From now on each action has to be one of the action space: what has another dtype is shown as converted.
+        From now on each action has to be one of the action space: what has another dtype is shown as converted. And
+        after T steps comes the next :meth:`rollout`. A reset before the first of them takes no row; one in between
+        takes a row as a step does, of rewards 0 and no ends, in which nobody chose the actions.
 
         Returns:
             Views, the same ones each time: the next rollout writes over this one.

@@ -125,13 +125,23 @@ def _build(connection: Connection, env_fns: Any, start: int, autoreset_mode: Aut
     group = EnvGroup(start, autoreset_mode)
     try:
         group.build(env_fns)
-        connection.send_bytes(dumps(report(group)))
+        connection.send_bytes(_dumped(report(group)))
     except SystemExit:
         raise
     except BaseException as error:
         connection.send_bytes(dumps(capture(group.building, error)))
         return None
     return group
+
+
+def _dumped(told: Report) -> bytes:
+    try:
+        return dumps(told)
+    except Exception as error:
+        raise TypeError(
+            f"Expected spaces and metadata of environments that can be pickled, got some that can't ({error}). Where "
+            "processes are not forked, define custom spaces in a module that the script imports, not in the script."
+        ) from error
 
 
 def _set_up(connection: Connection, group: EnvGroup) -> Doorbell | None:

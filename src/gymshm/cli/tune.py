@@ -94,7 +94,7 @@ def _candidates(arguments: argparse.Namespace) -> list[Candidate]:
                 elif slots == 1 and number > 0:  # others have no turns, or gain nothing by them
                     told.append({"num_workers": number, "batch_size": batch})
     if not told:
-        raise UsageError("nothing to measure: a batch below the number of environments takes workers, and one slot")
+        raise UsageError(f"nothing to measure: batches below {n} environments need --slots 1 and at least one worker")
     return [Candidate("ShmVectorEnv", options) for options in told]
 
 

@@ -15,6 +15,7 @@ from stable_baselines3.common.preprocessing import check_for_nested_spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from ..compat import AutoresetMode
+from ..env_fns import as_functions
 from ..reply import RESTARTED
 from ..vector_env import ShmVectorEnv
 from .sb3_env import INFO, OPTIONS, Sb3Env
@@ -81,6 +82,7 @@ class ShmVecEnv(VecEnv):
         self.waiting, self.closed = False, False
         if start_method is None:
             start_method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        env_fns = as_functions(env_fns)
         self.vector_env = ShmVectorEnv(
             [partial(Sb3Env, env_fn, index) for index, env_fn in enumerate(env_fns)],
             context=start_method,
@@ -224,9 +226,15 @@ class ShmVecEnv(VecEnv):
         return self.env_method("render")
 
     def _call(self, indices: Indices, request: str, *args: Any) -> list[Any]:
-        numbers = [range(self.num_envs)[i] for i in self._get_indices(indices)]
+        numbers = [self._index(i) for i in self._get_indices(indices)]
         results = [iter(results) for results in self.vector_env.call("sb3_call", numbers, request, *args)]
         return [next(results[number]) for number in numbers]
+
+    def _index(self, i: int) -> int:
+        try:
+            return range(self.num_envs)[i]
+        except IndexError:
+            raise IndexError(f"Expected indices below {self.num_envs}, the number of environments, got {i}.") from None
 
     def close(self) -> None:
         """Ends the workers, in bounded time; twice is fine."""
