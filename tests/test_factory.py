@@ -279,6 +279,12 @@ def test_a_number_of_environments_is_an_integer(num_envs: Any) -> None:
         gymshm.make_vec("CartPole-v1", num_envs)
 
 
+@pytest.mark.parametrize("num_envs", [0, -1])
+def test_there_is_an_environment_at_least(num_envs: int) -> None:
+    with pytest.raises(ValueError, match=rf"^Expected num_envs to be 1 or more, got {num_envs}\.$"):
+        gymshm.make_vec("CartPole-v1", num_envs)
+
+
 @pytest.mark.parametrize("wrappers", [TimeAwareObservation, clip, 3, [3]])
 def test_wrappers_are_a_sequence_of_functions(wrappers: Any) -> None:
     with pytest.raises(TypeError, match=r"^Expected wrappers to be a sequence of functions of an environment, got "):

@@ -215,7 +215,8 @@ class ShmVectorEnv(TurnsVectorEnv):
 
         Raises:
             RuntimeError: The spaces of the environments do not match.
-            ValueError: An argument is out of range; or the observation space is custom and can't be shared.
+            ValueError: An argument is out of range; the observation space is custom and can't be shared; or two
+                environments of a worker are the same object.
             TypeError: ``env_fns`` is no sequence of functions; ``observation_mode`` is no pair of spaces; a flag is no
                 bool; a time limit is no number; or the observation space has no fixed size.
             OSError: There is no room for the segment, neither in shared memory nor in a file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import signal
@@ -268,7 +269,7 @@ def wrapped_wanderer() -> Any:
 
 def test_an_index_out_of_range_is_an_index_error(pair: Pair) -> None:
     ours, _ = pair()
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=rf"Expected indices below {N}, the number of environments, got {N}\."):
         ours.get_attr("tag", indices=N)
 
 
@@ -462,6 +463,17 @@ def test_one_environment_for_all_is_refused(pair: Pair) -> None:
             ShmVecEnv([lambda: env] * 4, start_method="fork", num_workers=number_of_workers)
     envs = ShmVecEnv([lambda: env] * 2, start_method="fork", num_workers=2)  # a copy for each, as in SubprocVecEnv
     envs.close()
+
+
+@pytest.mark.parametrize("env_fns", [wanderers()[0], [wanderers()[0]()]], ids=["a function", "an environment"])
+def test_what_is_no_sequence_of_functions_is_refused_as_by_shm_vector_env(env_fns: Any) -> None:
+    with pytest.raises(TypeError, match=r"^Expected env_fns to be a sequence of functions that return an environment"):
+        ShmVecEnv(env_fns)
+
+
+def test_functions_may_come_from_an_iterator() -> None:
+    with contextlib.closing(ShmVecEnv(iter(wanderers()), num_workers=0)) as envs:
+        assert envs.num_envs == len(envs.reset()) == N
 
 
 def test_nested_observations_are_refused_as_in_stable_baselines3() -> None:

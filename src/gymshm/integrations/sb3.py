@@ -98,7 +98,7 @@ class ShmVecEnv(VecEnv):
         )
         try:
             self.num_envs = len(env_fns)
-            self._check()
+            check_for_nested_spaces(self.vector_env.single_observation_space)
             super().__init__(
                 self.num_envs, self.vector_env.single_observation_space, self.vector_env.single_action_space
             )
@@ -106,14 +106,6 @@ class ShmVecEnv(VecEnv):
         except BaseException:
             self.close()
             raise
-
-    def _check(self) -> None:
-        check_for_nested_spaces(self.vector_env.single_observation_space)
-        if len(set(self._call(None, "identity"))) < self.num_envs:
-            raise ValueError(
-                "Expected each of env_fns to create an environment of its own, got the same one twice. Write "
-                "`lambda: gym.make(...)`, not `lambda: env`."
-            )
 
     def __repr__(self) -> str:
         """What is below, with the layout of its segment."""

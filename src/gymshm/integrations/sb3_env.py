@@ -11,7 +11,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,7 +77,3 @@ class Sb3Env(Wrapper[Any, Any, Any, Any]):
                 return True
             env = env.env
         return False
-
-    def _do_identity(self) -> tuple[int, int]:
-        """Process and object: the same for two environments only if they are one."""
-        return os.getpid(), id(self.env.unwrapped)
