@@ -610,6 +610,26 @@ def test_what_a_handler_raises_in_recv_loses_nothing(num_workers, monkeypatch):
         assert ids_of(envs.recv(timeout=60)) == [0, 1]
 
 
+class Unreadable:
+    """What can be pickled, and not be rebuilt."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_options_that_cannot_be_rebuilt_are_a_failure_of_each_reset():
+    with made(3, num_workers=1, batch_size=1) as envs:
+        envs.async_reset(options={"x": Unreadable()})
+        for _ in range(3):
+            with pytest.raises(ValueError, match="no number"):
+                envs.recv(timeout=60)
+        with pytest.raises(NoAsyncCallError):
+            envs.recv(timeout=60)
+        assert times(envs.reset()[0]) == [0, 0, 0]
+        envs.send(zeros(3), [0, 1, 2])
+        assert sorted(drain(envs)) == [0, 1, 2]
+
+
 def test_who_polls_makes_room_for_what_workers_have_to_tell():
     # More than the connection takes: the worker goes on when somebody has read it.
     with made(

@@ -455,6 +455,54 @@ def test_an_argument_that_cannot_be_pickled_is_refused_before_anybody_is_asked(m
         assert times(envs.step(zeros(2))[0]) == [1, 1]
 
 
+@BOTH
+def test_what_an_environment_says_is_no_format(num_workers):
+    def fail(env: Clock, *given: Any) -> None:
+        raise ArithmeticError("100% sure, 5 %d")
+
+    with contextlib.closing(ShmVectorEnv(clocks(1, act=fail), num_workers=num_workers)) as envs:
+        envs.reset()
+        with pytest.raises(ArithmeticError, match=r"^100% sure, 5 %d$"):
+            envs.step(zeros(1))
+    envs = ShmVectorEnv(clocks(1, act_in_close=fail), num_workers=num_workers)
+    with pytest.warns(UserWarning, match=r"(?s)Environment 0 raised while it was closed:\n.*100% sure, 5 %d"):
+        envs.close()
+    assert envs.closed
+
+
+class Frozen(Exception):
+    """An exception that takes no attribute, as a frozen dataclass."""
+
+    def __setattr__(self, name, value):
+        raise AttributeError("frozen")
+
+
+class Unspeakable(Exception):
+    """An exception of which nothing can be said."""
+
+    @property
+    def __dict__(self):
+        raise RuntimeError("no attributes")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("cls", "args"), [(Frozen, (3,)), (Unspeakable, ("no",)), (SyntaxError, ("x", ("file", "no number", "line", 7)))]
+)
+def test_exceptions_of_odd_classes_are_raised_as_they_are(num_workers, cls, args):
+    def fail(env: Clock, action: Any) -> None:
+        if action:
+            raise cls(*args)
+
+    with contextlib.closing(ShmVectorEnv(clocks(2, act=fail), num_workers=num_workers)) as envs:
+        envs.reset()
+        with pytest.raises(cls) as caught:
+            envs.step(np.array([0, 1]))
+        assert caught.value.args == args
+        assert "Environment 1:" in str(caught.value.__cause__)
+        assert times(envs.step(zeros(2))[0]) == [2, 1]
+
+
 @pytest.mark.parametrize("wrap", [lambda env: env, OrderEnforcing])
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
 def test_environments_that_are_one_and_the_same_are_refused_where_they_would_step_each_other(num_workers, wrap):

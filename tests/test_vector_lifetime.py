@@ -319,6 +319,90 @@ envs.close(timeout=3600)
     assert stderr.count("Traceback (most recent call last)") == 1
 
 
+CLOSE_AGAIN = """
+import sys
+import gymshm
+
+SOURCE = os.path.dirname(gymshm.__file__)
+
+def interrupt_at(number):
+    \"\"\"Has the line of gymshm's that is executed as this number from now on raise KeyboardInterrupt.\"\"\"
+    left = [number]
+
+    def line(frame, event, argument):
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return line
+
+    sys.settrace(lambda frame, *given: line if frame.f_code.co_filename.startswith(SOURCE) else None)
+
+came, number = True, 0
+while came:
+    number += 1
+    envs = clock_envs(2, context="fork", num_workers=2)
+    envs.reset()
+    processes, name, came = envs.processes, envs.segment_name, False
+    interrupt_at(number)
+    try:
+        envs.close()
+    except KeyboardInterrupt:
+        came = True
+    finally:
+        sys.settrace(None)
+    envs.close()
+    assert envs.closed
+    assert not any(process.is_alive() for process in processes), number
+    assert not os.path.exists(f"/dev/shm/{name}"), number
+assert number > 20
+"""
+
+
+@pytest.mark.slow
+def test_who_is_interrupted_anywhere_in_close_can_close_again():
+    check_python(script(CLOSE_AGAIN), cwd=HERE)
+
+
+MASKED = """
+import random
+import sys
+
+class Deadline(Exception):
+    pass
+
+def interrupt(number, frame):
+    raise Deadline
+
+gc.disable()  # Python swallows what is raised in a finalizer, or in what other modules do in a fork
+sys.unraisablehook = lambda unraisable: None
+signal.signal(signal.SIGALRM, interrupt)
+random.seed(1)
+handler, came = signal.getsignal(signal.SIGINT), 0
+for _ in range(300):
+    envs = None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.012))
+        try:
+            envs = clock_envs(2, context="fork", num_workers=2)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except Deadline:
+        came += 1
+    if envs is not None:
+        envs.close()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+    assert signal.getsignal(signal.SIGINT) is handler
+assert came > 100, came
+"""
+
+
+@pytest.mark.slow
+def test_a_deadline_in_construction_leaves_ctrl_c_as_it_was():
+    check_python(script(MASKED), cwd=HERE)
+
+
 @contextlib.contextmanager
 def alarm_raises(exception: type[BaseException]) -> Iterator[None]:
     """Within, an alarm raises ``exception`` wherever the main thread is."""

@@ -126,7 +126,8 @@ class Crew(RestartingRoster):
         try:
             if asleep:
                 worker.bell.ring()
-            if payload is not None:
+            # Nobody else reads what is sent to a dead one: sending waits for ever where others hold its connection.
+            if payload is not None and worker.process.is_alive():
                 worker.connection.send_bytes(payload)
         except BlockingIOError:
             self._end_hung(worker)

@@ -187,7 +187,7 @@ class CrewVectorEnv(VectorEnv):
         with contextlib.suppress(Warning):  # where warnings are errors, the environment's is the one to raise
             for failure in failures:
                 logger.error(f"Received the following error from environment {failure.env}")
-                logger.error(f"{failure.trace}")
+                logger.error("%s", failure.trace)  # a format of its own would be filled in
             logger.error("Raising the last exception back to the main process.")
         return rebuild(failures)
 
@@ -288,7 +288,8 @@ class CrewVectorEnv(VectorEnv):
         """Ends the workers, in bounded time: asks them to close their environments, then SIGTERM, then SIGKILL.
 
         What a pending call would have given is dropped. An exception that an environment raises while it is closed
-        comes as a warning: it never takes the place of one that is on its way.
+        comes as a warning: it never takes the place of one that is on its way. An interrupt ends the workers at once;
+        where it comes when that is under way, calling again goes on with it.
 
         Args:
             timeout: Seconds that the environments are given; None for 15.
@@ -299,19 +300,20 @@ class CrewVectorEnv(VectorEnv):
         """
         given = _CLOSE_SECONDS if timeout is None else seconds(timeout, "timeout", zero=True)
         pending, self._state = self._state, AsyncState.DEFAULT
-        if self._finalizer is not None:
-            self._finalizer.cancel()
         try:
             failures = self._crew.close(0.0 if terminate else given)
         finally:
-            if self._segment is not None:
-                self._segment.unlink()
-            self.closed = True
+            if self._crew.has_ended:  # else it is to be called again, or the finalizer does so
+                if self._finalizer is not None:
+                    self._finalizer.cancel()
+                if self._segment is not None:
+                    self._segment.unlink()
+                self.closed = True
         # Last: where warnings are errors, all is done.
         if pending is not AsyncState.DEFAULT:
             logger.warn(f"Calling `close` while waiting for a pending call to `{pending.value}` to complete.")
         for failure in failures:
-            logger.warn(f"Environment {failure.env} raised while it was closed:\n{failure.trace}")
+            logger.warn("%s", f"Environment {failure.env} raised while it was closed:\n{failure.trace}")
 
 
 def _end(crew: Crew | LocalCrew, segment: Segment | None) -> None:

@@ -223,6 +223,14 @@ class EnvGroup:
                     action = self._single_actions[i]()
                     yield i, self._step(0, (i,), (self._steps[i],), (rows[i],), action, None) or None
 
+    def fail_turns(self, error: BaseException) -> Iterator[tuple[int, Reply]]:
+        """As :meth:`turns`, once for every environment that is asked: ``error`` came before it could be told what."""
+        for i in self._numbers:
+            if self._turns_asked[i] != self._turns_done[i] >> 1:
+                reply = Reply()
+                reply.failures.append(self._to_failure(self.start + i, error))
+                yield i, reply
+
     def end_turn(self, i: int, payload_follows: bool) -> None:
         """Marks the turn of environment number ``i`` of this group as done."""
         store_fence()

@@ -120,7 +120,7 @@ def _find(id: str) -> EnvSpec:
     versions = [spec for spec in gym.registry.values() if spec.version is not None and _stem(spec.id) == stem]
     newest = max(versions, key=lambda spec: spec.version or 0, default=None)
     if newest is not None and name == stem:
-        logger.warn(f"Using the latest versioned environment `{newest.id}` instead of the unversioned `{name}`.")
+        logger.warn("Using the latest versioned environment `%s` instead of the unversioned `%s`.", newest.id, name)
         return newest
     spec = gym.spec(name)
     if newest is not None and newest is not spec:

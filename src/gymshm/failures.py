@@ -54,7 +54,10 @@ def keep(env: int, error: BaseException) -> Failure:
 
 
 def _in_words(error: BaseException) -> tuple[str, str]:
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception:
+        trace = f"{type(error).__name__}, of which no traceback can be made\n"
     try:
         text = repr(error)
     except Exception:
@@ -92,5 +95,6 @@ def rebuild(failures: list[Failure]) -> BaseException:
             f"Environment {last.env} raised {last.text}, which can't be rebuilt in this process.\n{last.trace}"
         )
     traces = [f"Environment {failure.env}:\n{failure.trace}" for failure in failures]
-    error.__cause__ = WorkerTraceback("\n".join(traces))
+    # Not by the exception's own way to set attributes: it may refuse, as a frozen dataclass does.
+    BaseException.__setattr__(error, "__cause__", WorkerTraceback("\n".join(traces)))
     return error

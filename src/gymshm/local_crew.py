@@ -133,6 +133,11 @@ class LocalCrew:
         """What a fork does with the crew that it inherited: its environments are the parent's to close."""
         self._group = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all environments were closed."""
+        return self._group is None or not self._group.envs
+
     def close(self, timeout: float | None) -> list[Failure]:
         """Closes the environments; nothing bounds the time that takes."""
         return [] if self._group is None else self._group.close()

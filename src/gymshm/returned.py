@@ -78,7 +78,10 @@ def worded(error: BaseException, index: int, call: str) -> BaseException:
             error = _wrong_step(type(error), words["kind"], words["number"]).with_traceback(trace)
     if isinstance(error, Mismatch):
         return error.as_error(index, call).with_traceback(error.__traceback__)
-    said = error.__dict__
+    try:
+        said = error.__dict__
+    except Exception:  # an environment's exception, and none of ours
+        return error
     path = str(said.get("path"))
     if path.startswith("value") and said.keys() >= {"index", "expected", "got"} and said["index"] == index:
         said["path"] = f"{call}['observation']{path.removeprefix('value')}"

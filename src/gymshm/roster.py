@@ -23,7 +23,7 @@ from .failures import Failure, rebuild
 from .reply import FAREWELL, dumps, unpickled
 from .requests import Loss, Operation, Report, Setup
 from .time_limits import deadline_of, left_until
-from .worker_process import END_SECONDS, Employment, Stage, WorkerProcess, end_all
+from .worker_process import END_SECONDS, LOOK_SECONDS, Employment, Stage, WorkerProcess, end_all, join
 
 __all__ = ["Roster"]
 
@@ -39,6 +39,7 @@ class Roster:
 
     Attributes:
         torn: Whether a request or a reply is half way: what is raised now, by a signal's handler, loses the rest of it.
+        has_ended: Whether all processes have ended, or are another process's by now.
     """
 
     def __init__(self, employment: Employment) -> None:
@@ -48,7 +49,7 @@ class Roster:
         self._sequence = 0
         self._during = "construction"
         self._start_timeout: float | None = None
-        self._ended = False
+        self._was_asked_to_end = self.has_ended = False
         self.torn = False
 
     @property
@@ -116,9 +117,10 @@ class Roster:
         while waiting := [worker for worker in workers if worker.number not in heard]:
             ends = [w.connection for w in waiting] + [w.process.sentinel for w in waiting]
             torn, self.torn = self.torn, False  # what is raised while it waits loses nothing
-            ready = wait(ends, left_until(deadline))
+            left = left_until(deadline)
+            ready = wait(ends, LOOK_SECONDS if left is None else min(LOOK_SECONDS, left))
             self.torn = torn
-            if not ready:
+            if left == 0 and not ready and all(worker.process.is_alive() for worker in waiting):
                 told = ", ".join(f"{worker.number} ({worker.span})" for worker in waiting)
                 raise TimedOutError(
                     f"Construction is not done in time; still waiting for worker {told}. Where building the "
@@ -128,7 +130,7 @@ class Roster:
                 try:
                     if worker.connection in ready:
                         heard[worker.number] = worker.hear()
-                    elif worker.process.sentinel in ready:
+                    elif not worker.process.is_alive() and not worker.connection.poll():
                         raise EOFError
                 except (EOFError, OSError):
                     raise worker.died(during) from None
@@ -139,15 +141,27 @@ class Roster:
     def close(self, timeout: float | None) -> list[Failure]:
         """Ends all processes: asks those that are idle or finish in time, then SIGTERM, then SIGKILL. Idempotent.
 
+        Who is interrupted calls again, unless ``has_ended`` says that nothing is left to do.
+
         Args:
             timeout: Seconds for the asking; 0 skips it, None sets no limit.
 
         Returns:
             What environments raised while they were closed.
         """
-        if self._ended:
+        if self.has_ended:
             return []
-        self._ended = True
+        try:
+            return [] if self._was_asked_to_end else self._ask_to_end(timeout)
+        finally:  # also where Ctrl-C cuts it short
+            end_all(self.processes)
+            for worker in self._workers:
+                if worker.process is not None:
+                    worker.discharge()
+            self.has_ended = True
+
+    def _ask_to_end(self, timeout: float | None) -> list[Failure]:
+        self._was_asked_to_end = True
         if self.torn:
             # Some may wait for the rest of a request for ever.
             timeout = END_SECONDS if timeout is None else min(timeout, END_SECONDS)
@@ -160,17 +174,11 @@ class Roster:
                     worker.connection.send_bytes(_GO_AWAY)
                 elif worker.bell is not None:
                     worker.bell.signal(self._sequence, Operation.CLOSE)
-        try:
-            return self._farewells(asked, deadline_of(timeout))
-        finally:  # also where Ctrl-C cuts it short
-            end_all(self.processes)
-            for worker in self._workers:
-                if worker.process is not None:
-                    worker.discharge()
+        return self._farewells(asked, deadline_of(timeout))
 
     def disown(self) -> None:
         """What a fork does with the crew that it inherited: the processes are not its children."""
-        self._ended = True
+        self.has_ended = True
         for worker in self._workers:
             worker.disown()
 
@@ -180,7 +188,11 @@ class Roster:
         connection: Any
         # Of a reply that is torn the rest would be read as something else.
         waiting: dict[Any, WorkerProcess] = {} if self.torn else {worker.connection: worker for worker in asked}
-        while waiting and (ready := wait(list(waiting), left_until(deadline))):
+        # It may have been ended in the meantime, by the handler of a signal.
+        while waiting and not self.has_ended and (left := left_until(deadline)) != 0:
+            ready = wait(list(waiting), LOOK_SECONDS if left is None else min(LOOK_SECONDS, left))
+            if not ready:
+                waiting = {end: worker for end, worker in waiting.items() if worker.process.is_alive() or end.poll()}
             for connection in ready:
                 try:
                     packet = connection.recv_bytes()
@@ -191,5 +203,5 @@ class Roster:
                     reply = unpickled(packet, waiting[connection].envs.start)
                     failures += reply.failures if reply.turn == FAREWELL else []
         for worker in asked:
-            worker.process.join(left_until(deadline))
+            join(worker.process, left_until(deadline))
         return failures

@@ -449,7 +449,7 @@ class ShmVectorEnv(TurnsVectorEnv):
         self.step_async(actions)
         result = self.step_wait()
         if (advice := advisor.take(perf_counter() - start)) is not None:
-            logger.warn(advice)
+            logger.warn("%s", advice)
         return result
 
     def step_async(self, actions: Any) -> None:

@@ -226,13 +226,19 @@ def perform(group: EnvGroup, operation: int, slot: int, payload: Any) -> Reply |
 
 def _take_turns(bell: Doorbell, group: EnvGroup, sequence: int, operation: int) -> None:
     """Serves single environments until none is asked any more; each is told of before the next one starts."""
-    resets = pickle.loads(bell.receive()) if operation == Operation.TURN_RESET else None
+    resets = error = None
+    if operation == Operation.TURN_RESET:
+        packed = bell.receive()
+        try:
+            resets = pickle.loads(packed)
+        except Exception as refusal:
+            error = refusal
 
     def interrupted() -> bool:
         latest, asked, _ = bell.said()
         return latest != sequence and asked != Operation.TURN
 
-    for i, reply in group.turns(resets, interrupted):
+    for i, reply in group.turns(resets, interrupted) if error is None else group.fail_turns(error):
         payload = None
         if reply is not None:
             reply.turn = group.start + i

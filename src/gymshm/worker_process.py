@@ -28,12 +28,17 @@ from . import tracker
 from .compat import AutoresetMode
 from .doorbell import Doorbell
 from .errors import WorkerDiedError
+from .time_limits import deadline_of, left_until
 from .worker import STACK_SIGNAL, main
 
-__all__ = ["END_SECONDS", "Employment", "Stage", "WorkerProcess", "end_all", "interrupts_held"]
+__all__ = ["END_SECONDS", "LOOK_SECONDS", "Employment", "Stage", "WorkerProcess", "end_all", "interrupts_held", "join"]
 
 #: Seconds that a process is given to end after SIGTERM before SIGKILL, and to be gone after that.
 END_SECONDS = 1.0
+
+#: Seconds between two looks whether a process has ended. Its sentinel is a pipe, and so is its connection: a process
+#: that an environment forked has copies of both, and while it lives they tell of no end.
+LOOK_SECONDS = 0.05
 
 #: Seconds that a hung worker is given to begin to write down where it hangs, and to go on with that.
 _STACK_SECONDS, _LINE_SECONDS = 1.0, 0.1
@@ -183,7 +188,7 @@ class WorkerProcess:
         if self.foreseen is not None:
             death, self.foreseen = self.foreseen, None  # it is not to be held here with all its frames
             return death
-        self.process.join(END_SECONDS)  # its connection closes a moment before its exit code is there
+        join(self.process, END_SECONDS)  # its connection closes a moment before its exit code is there
         code = self.process.exitcode
         how = "closed its connection" if code is None else f"exit code {code}"
         if code is not None and code < 0:
@@ -201,14 +206,14 @@ class WorkerProcess:
     def failed(self, why: str, during: str) -> WorkerDiedError:
         """Kills the process, which could not be made what it has to be; what to raise."""
         self.process.kill()
-        self.process.join(END_SECONDS)
+        join(self.process, END_SECONDS)
         return self._death(f"failed during {during}: {why}", self.process.exitcode, during)
 
     def hung(self, during: str, limit: str) -> WorkerDiedError:
         """Kills the process, which did not come back within ``limit``; what to raise, with the stack it hung in."""
         stack = self._told_stack()
         self.process.kill()
-        self.process.join(END_SECONDS)
+        join(self.process, END_SECONDS)
         told = f" in:\n{stack}" if stack else f"; it could not say where ({_SILENCE})"
         text = f"did not finish within {limit} during {during}, and was killed. It hung{told}"
         return self._death(text, self.process.exitcode, during)
@@ -262,7 +267,7 @@ class WorkerProcess:
 
     def discharge(self) -> None:
         """Lets go of a process that has ended."""
-        self.process.join(END_SECONDS)
+        join(self.process, END_SECONDS)
         self.stage = Stage.ENDED
         for end in self.own_ends():
             end.close()
@@ -280,27 +285,49 @@ def interrupts_held(start_method: str) -> Iterator[None]:
     if start_method == "spawn":
         tracker.start_common()
     came: list[int] = []
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     # The mask is this thread's alone: a thread of numpy's may take the signal, and then it is this one that Python
     # interrupts. So for as long as it takes, the signal is only noted.
-    notes = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
-    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number)) if notes else None
+    handler = signal.getsignal(signal.SIGINT)
+    notes = threading.current_thread() is threading.main_thread() and handler is not None
     try:
+        # All others are held meanwhile, here and at the end: what a handler raises must not come in between.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        if notes:
+            signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+        signal.pthread_sigmask(signal.SIG_SETMASK, before | {signal.SIGINT})
         yield
     finally:
-        if notes:
-            signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        finally:
+            try:
+                if notes:
+                    signal.signal(signal.SIGINT, handler)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if came:
             signal.raise_signal(signal.SIGINT)
 
 
+def join(process: Any, seconds: float | None) -> None:
+    """Waits until ``process`` has ended, or for ``seconds``; also where others hold its sentinel."""
+    deadline = deadline_of(seconds)
+    while process.is_alive() and (left := left_until(deadline)) != 0:
+        wait([process.sentinel], LOOK_SECONDS if left is None else min(LOOK_SECONDS, left))
+
+
 def end_all(processes: Sequence[Any]) -> None:
-    """Ends those that still run: SIGTERM, and SIGKILL for those that ignore it."""
-    for end in ("terminate", "kill"):
-        deadline = time.monotonic() + END_SECONDS
-        running = [process for process in processes if process.is_alive()]
-        for process in running:
-            getattr(process, end)()
-        for process in running:
-            process.join(max(0.0, deadline - time.monotonic()))
+    """Ends those that still run: SIGTERM, and SIGKILL for those that ignore it, or where somebody is in a hurry."""
+    try:
+        for end in ("terminate", "kill"):
+            deadline = time.monotonic() + END_SECONDS
+            running = [process for process in processes if process.is_alive()]
+            for process in running:
+                getattr(process, end)()
+            for process in running:
+                join(process, max(0.0, deadline - time.monotonic()))
+    except BaseException:  # Ctrl-C
+        for process in processes:
+            process.kill()
+        raise
