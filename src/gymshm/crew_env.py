@@ -183,11 +183,14 @@ class CrewVectorEnv(VectorEnv):
         """Keeps of ``replies`` what later ones build on, whatever becomes of this call. Idempotent."""
 
     def _raised(self, failures: list[Failure]) -> BaseException:
-        """What to raise for ``failures``; reports each where gymnasium does, which people search logs for."""
+        """What to raise for ``failures``; reports each in gymnasium's own words, which its tests expect.
+
+        They take each environment for a worker, and none is shut down here.
+        """
         with contextlib.suppress(Warning):  # where warnings are errors, the environment's is the one to raise
             for failure in failures:
-                logger.error(f"Received the following error from environment {failure.env}")
-                logger.error("%s", failure.trace)  # a format of its own would be filled in
+                logger.error(f"Received the following error from Worker-{failure.env} - Shutting it down")
+                logger.error("%s", failure.trace)  # as a format, it would be filled in
             logger.error("Raising the last exception back to the main process.")
         return rebuild(failures)
 
